@@ -1,0 +1,71 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/outboxrelay/outbox-relay/test/harness/kafkaserver"
+	"github.com/outboxrelay/outbox-relay/test/harness/pgserver"
+)
+
+// Part is something that a test needs and that a machine may lack.
+type Part struct {
+	// Name is how reports call it.
+	Name string
+	// Check says why the part cannot be had; nil when it can, perhaps after a
+	// download.
+	Check func() error
+}
+
+// RealKafka is Apache Kafka itself.
+var RealKafka = Part{Name: "real kafka", Check: kafkaserver.Available}
+
+// PostgresMajor is a PostgreSQL server of one major.
+func PostgresMajor(major int) Part {
+	return Part{
+		Name: "postgres " + strconv.Itoa(major),
+		Check: func() error {
+			_, _, err := pgserver.Find(major)
+			return err
+		},
+	}
+}
+
+// CI says whether a missing part is a failure.
+func CI() bool {
+	on, _ := strconv.ParseBool(os.Getenv("CI"))
+	return on
+}
+
+// Need ends the test when a part cannot be had: as failed when CI=true, as
+// skipped with NOT RUN elsewhere.
+func Need(t testing.TB, parts ...Part) {
+	t.Helper()
+	for _, p := range parts {
+		if err := p.Check(); err != nil {
+			notRun(t, p.Name, err)
+		}
+	}
+}
+
+func notRun(t testing.TB, name string, err error) {
+	t.Helper()
+	reason := fmt.Sprintf("NOT RUN: needs %s: %v", name, err)
+	if CI() {
+		t.Fatal(reason)
+	}
+	t.Skip(reason)
+}
+
+// startFailed ends the test after a part did not start: a missing part as Need
+// does, anything else as a failure.
+func startFailed(t testing.TB, name string, err error) {
+	t.Helper()
+	if errors.Is(err, pgserver.ErrMissing) || errors.Is(err, kafkaserver.ErrMissing) {
+		notRun(t, name, err)
+	}
+	t.Fatalf("starting %s: %v", name, err)
+}
