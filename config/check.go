@@ -40,10 +40,10 @@ func (c *checker) warn(format string, args ...any) {
 
 func (c *checker) required(env Env) {
 	cfg := &c.l.Config
-	if cfg.Postgres.Replication == "" && !setIn(env, "PGHOST") && !setIn(env, "PGSERVICE") {
+	if cfg.Postgres.Replication == "" && !c.l.broken["postgres.replication"] && !setIn(env, "PGHOST") && !setIn(env, "PGSERVICE") {
 		c.wrong("postgres.replication", "not set", "postgres://user@host:5432/database; or set DATABASE_URL, or PGHOST and the other PG variables")
 	}
-	if len(cfg.Kafka.Brokers) == 0 {
+	if len(cfg.Kafka.Brokers) == 0 && !c.l.broken["kafka.brokers"] {
 		c.wrong("kafka.brokers", "not set", "name at least one broker: [kafka-1:9092]")
 	}
 }

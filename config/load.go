@@ -46,6 +46,7 @@ type Loaded struct {
 	Warnings []string
 
 	origins map[string]Place
+	broken  map[string]bool // keys that were given and could not be read
 }
 
 // Origin says where a key's value came from.
@@ -60,15 +61,12 @@ func SearchPath() []string {
 // everything that is wrong; Loaded is returned even then, with what could be
 // understood, and is never nil.
 func Load(o LoadOptions) (*Loaded, error) {
-	l := &Loaded{Config: Default(), origins: map[string]Place{}}
+	l := &Loaded{Config: Default(), origins: map[string]Place{}, broken: map[string]bool{}}
 	keys := reference()
 	settings, mistakes := l.readFiles(o, keys)
 
-	x := expander{env: o.Env}
-	for i := range settings {
-		settings[i] = x.setting(settings[i])
-	}
-	mistakes = append(mistakes, x.mistakes...)
+	settings, bad := l.expand(settings, o.Env)
+	mistakes = append(mistakes, bad...)
 
 	fromEnv, bad := fromEnv(o.Env, keys)
 	settings, mistakes = append(settings, fromEnv...), append(mistakes, bad...)
@@ -193,11 +191,30 @@ func unknownKey(m member, path string, keys []key) Mistake {
 	return bad
 }
 
+// expand fills in the variables. A setting that cannot be filled in is left
+// out: what remains of it would only cause more mistakes.
+func (l *Loaded) expand(settings []setting, env Env) (whole []setting, mistakes Mistakes) {
+	for _, s := range settings {
+		x := expander{env: env}
+		s = x.setting(s)
+		if len(x.mistakes) == 0 {
+			whole = append(whole, s)
+			continue
+		}
+		mistakes = append(mistakes, x.mistakes...)
+		l.broken[s.key.path] = true
+	}
+	return whole, mistakes
+}
+
 // apply assigns the settings in order and remembers where each came from.
 func (l *Loaded) apply(settings []setting) (mistakes Mistakes) {
 	defaults := Default()
 	for _, s := range settings {
 		bad := s.assign(&l.Config)
+		if len(bad) > 0 {
+			l.broken[s.key.path] = true
+		}
 		if len(bad) == 0 && s.key.unbuilt && !reflect.DeepEqual(s.key.at(&l.Config), s.key.at(&defaults)) {
 			bad = Mistakes{{Place: s.value.place, Key: s.key.path, Text: "not built yet in this version", Hint: "remove the key"}}
 		}
@@ -211,7 +228,7 @@ func (l *Loaded) apply(settings []setting) (mistakes Mistakes) {
 // nothing of ours says where the database is.
 func (l *Loaded) fallBackToDatabaseURL(env Env) {
 	const name = "DATABASE_URL"
-	if l.Config.Postgres.Replication != "" {
+	if l.Config.Postgres.Replication != "" || l.broken["postgres.replication"] {
 		return
 	}
 	if url, ok := env.Lookup(name); ok && url != "" {
