@@ -39,7 +39,7 @@ func (s *Stream) Start(ctx context.Context, o StartOptions) error {
 		s.ended = fmt.Errorf("starting replication from slot %q: %w", o.Slot, ErrServerEnded)
 		return s.ended
 	}
-	s.publication, s.notices.publication = o.Publication, o.Publication
+	s.notices.publication = o.Publication
 	s.received, s.lastReceived = o.LSN, time.Now()
 	return nil
 }

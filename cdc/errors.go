@@ -65,5 +65,3 @@ func address(host string, port uint16) string {
 	}
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
-
-const codeNotInPrerequisiteState = "55000" // object_not_in_prerequisite_state

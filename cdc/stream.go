@@ -30,7 +30,6 @@ type Stream struct {
 	isArmed bool
 
 	streaming    bool
-	publication  string
 	received     outbox.LSN // highest position that this connection brought, or was started at
 	confirmed    outbox.LSN // last sent. Invariant: confirmed <= received
 	lastReceived time.Time
