@@ -119,11 +119,13 @@ func (r *row) value(s *slot) (Column, bool) {
 	case FormatText:
 		return c, true
 	case FormatBinary:
-		if s.form == formOpaque {
-			r.unreadable = s
-			return c, false
+		if s.form != formOpaque {
+			return c, true
 		}
-		return c, true
+		if r.unreadable == nil {
+			r.unreadable = s
+		}
+		return c, false
 	case FormatUnchanged:
 		r.note(s, "its value was not sent (unchanged TOAST), which no insert should do")
 		return c, false

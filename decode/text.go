@@ -136,18 +136,19 @@ func appendUUID(dst, data []byte) ([]byte, string) {
 	return dst, ""
 }
 
+// uuidParts are the digits between the dashes.
+var uuidParts = [...][2]int{{0, 8}, {9, 13}, {14, 18}, {19, 23}, {24, 36}}
+
 // isUUID wants the one form that the server prints: lower case, with dashes.
 func isUUID(text []byte) bool {
-	if len(text) != 36 {
+	if len(text) != 36 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
 		return false
 	}
-	for i, c := range text {
-		if i == 8 || i == 13 || i == 18 || i == 23 {
-			if c != '-' {
+	for _, part := range uuidParts {
+		for _, c := range text[part[0]:part[1]] {
+			if hexDigits[c] == badDigit || c < 'a' && c > '9' {
 				return false
 			}
-		} else if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
 		}
 	}
 	return true
