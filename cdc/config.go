@@ -33,7 +33,7 @@ const (
 
 // Config says how to reach the server. It is not changed by Open.
 type Config struct {
-	// Conn must come from pgconn.ParseConfig (or ParseStreamDSN). Open works
+	// Conn must come from pgconn.ParseConfig. Open works
 	// on a copy: it adds replication=database, the pinned settings,
 	// wal_sender_timeout and, when none is set, application_name.
 	Conn *pgconn.Config
