@@ -77,15 +77,20 @@ func suspicious(text string) error {
 		}
 		return nil
 	}
-	u, err := url.Parse(text)
-	if err != nil {
-		return encode
-	}
-	path := strings.TrimPrefix(u.EscapedPath(), "/")
-	if u.Fragment != "" || strings.ContainsRune(text, '#') || strings.ContainsAny(path, "/@:") || strings.Contains(u.RawQuery, "@") {
+	path, query := afterAuthority(text)
+	if strings.ContainsRune(text, '#') || strings.ContainsAny(path, "/@:") || strings.Contains(query, "@") {
 		return encode
 	}
 	return nil
+}
+
+// afterAuthority cuts a URL behind its hosts into the path (the database) and
+// the query. It is no URL parser: that one refuses a list of hosts.
+func afterAuthority(text string) (path, query string) {
+	_, rest, _ := strings.Cut(text, "://")
+	rest, query, _ = strings.Cut(rest, "?")
+	_, path, _ = strings.Cut(rest, "/")
+	return path, query
 }
 
 // parseDSN calls the driver and puts its error into words of ours.
@@ -130,8 +135,9 @@ func withSSLMode(text string) string {
 }
 
 func hasSSLMode(text string) bool {
-	u, err := url.Parse(text)
-	return err == nil && (u.Query().Has("sslmode") || u.Query().Has("ssl"))
+	_, query := afterAuthority(text)
+	values, err := url.ParseQuery(query)
+	return err == nil && (values.Has("sslmode") || values.Has("ssl"))
 }
 
 // attempts lists the hosts of a connection string in the order in which they

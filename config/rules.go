@@ -11,7 +11,7 @@ const (
 // ruleKeys are the keys that decide what happens to an event.
 func ruleKeys() []key {
 	return []key{
-		open("route.topics", "map", "topic by aggregate_type or event_type, looked up before the template", func(c *Config) any { return &c.Route.Topics }),
+		open("route.topics", "map", "topic by event_type, else by aggregate_type; looked up before the template", func(c *Config) any { return &c.Route.Topics }),
 		open("route.template", "text", "topic of an event that names none; ${aggregate_type} and ${event_type} are filled in", func(c *Config) any { return &c.Route.Template }).placeholders("aggregate_type", "event_type"),
 		open("route.allow", "pattern list", "topics that may be written to; * stands for any run of characters; never names that begin with __", func(c *Config) any { return &c.Route.Allow }),
 		open("route.on_missing_topic", "word", "a topic that Kafka does not have: wait stops the line until it is there, refuse parks the event", func(c *Config) any { return &c.Route.OnMissingTopic }).words("wait", "refuse"),
@@ -24,8 +24,8 @@ func ruleKeys() []key {
 		open("limits.span_bytes", "bytes", "and their memory, at most; a larger event travels alone", func(c *Config) any { return &c.Limits.SpanBytes }).between(64<<10, 1<<40),
 		open("limits.lines_events", "events", "events that wait in lines, at most; then the stream stops and says so", func(c *Config) any { return &c.Limits.LinesEvents }).between(1, 1<<40),
 		open("limits.lines_bytes", "bytes", "and their size in the database, at most", func(c *Config) any { return &c.Limits.LinesBytes }).between(1<<20, 1<<50),
-		open("limits.record_bytes", "bytes", "refuse larger records; 0: the topic's own limit alone", func(c *Config) any { return &c.Limits.RecordBytes }).between(0, 1<<30),
-		open("shutdown.grace", "duration", "after the first signal, records in flight have this long to be acknowledged", func(c *Config) any { return &c.Shutdown.Grace }).between(0, hour),
+		open("limits.record_bytes", "bytes", "refuse larger records, whatever their topic allows", func(c *Config) any { return &c.Limits.RecordBytes }).between(1<<10, 1<<29),
+		open("shutdown.grace", "duration", "after the first signal, records in flight have this long to be acknowledged", func(c *Config) any { return &c.Shutdown.Grace }).between(second/10, hour),
 		open("shutdown.server_stop_grace", "duration", "the same when the database server shuts down", func(c *Config) any { return &c.Shutdown.ServerStopGrace }).between(0, hour),
 	}
 }
@@ -37,7 +37,7 @@ func processKeys() []key {
 		open("listen.admin", "host:port", "the listener that can change things", func(c *Config) any { return &c.Listen.Admin }).refused(),
 		open("log.level", "word", "debug, info, warn or error", func(c *Config) any { return &c.Observe.LogLevel }).words("debug", "info", "warn", "error"),
 		open("log.format", "word", "auto is console on a terminal and json elsewhere", func(c *Config) any { return &c.Observe.LogFormat }).words("auto", "json", "console"),
-		open("metrics.max_topics", "topics", "topics with series of their own; the rest are summed under _other", func(c *Config) any { return &c.Observe.MaxTopics }).between(0, 100_000),
+		open("metrics.max_topics", "topics", "topics with series of their own; the rest are summed under _other", func(c *Config) any { return &c.Observe.MaxTopics }).between(1, 100_000),
 		open("migrate.auto", "bool", "true lets run bring the relay's schema up to date itself", func(c *Config) any { return &c.Observe.MigrateAuto }),
 	}
 }
@@ -86,7 +86,7 @@ func Default() Config {
 		Retry:     Retry{Schedule: "standard", Jitter: 0.2, Lease: time.Minute},
 		WriteBack: WriteBack{Mode: "status", Rows: 500, Interval: 50 * time.Millisecond},
 		Limits: Limits{
-			SpanRows: 20_000, SpanBytes: 32 << 20, LinesEvents: 1_000_000, LinesBytes: 1 << 30,
+			SpanRows: 20_000, SpanBytes: 32 << 20, LinesEvents: 1_000_000, LinesBytes: 1 << 30, RecordBytes: 64 << 20,
 		},
 		Shutdown: Shutdown{Grace: 30 * time.Second, ServerStopGrace: 10 * time.Second},
 		Later:    defaultLater(),
