@@ -1,0 +1,109 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Names of the prepared statements against the outbox. They are prepared by
+// name, because what they refer to is the application's: preparing them may
+// fail, and then only the statuses wait.
+const (
+	stmtShow     = "outbox_show"
+	stmtRemove   = "outbox_remove"
+	stmtClassify = "outbox_classify"
+	stmtPresent  = "outbox_present"
+	stmtLookup   = "outbox_lookup"
+)
+
+// statements builds the SQL against the outbox, by name. All of them take the
+// key columns as one text array each, then the event ids where the table has
+// them, and answer with the place (from 1) in those arrays.
+//
+// The keys' texts are cast to the columns' types, never the columns to text:
+// so the primary key serves, and a char(5) compares as one. The event id is
+// compared with IS NOT DISTINCT FROM, which no index can serve: otherwise the
+// planner is free to walk the event ids' index, and theirs is the random one.
+func (t Table) statements() map[string]string {
+	var (
+		names, source, join, same, back []string
+		n                               = 0
+	)
+	param := func(typ string) string { n++; return fmt.Sprintf("$%d::%s", n, typ) }
+	for i, c := range t.Key {
+		k := fmt.Sprintf("c%d", i)
+		names, source = append(names, k), append(source, param("text[]"))
+		join = append(join, fmt.Sprintf("o.%s = k.%s::%s", ident(c.Name), k, c.Type))
+		back = append(back, fmt.Sprintf("u.%s = l.%s", ident(c.Name), k))
+	}
+	keyColumns := make([]string, len(t.Key))
+	for i, c := range t.Key {
+		keyColumns[i] = fmt.Sprintf("o.%s as c%d", ident(c.Name), i)
+	}
+	if t.EventID != "" {
+		names, source = append(names, "eid"), append(source, param("text[]"))
+		same = append(same, fmt.Sprintf("o.%s is not distinct from k.eid::%s", ident(t.EventID), t.eventIDType))
+	} else {
+		same = append(same, "true")
+	}
+	asked := fmt.Sprintf("from unnest(%s) with ordinality as k (%s, n) join %s o on %s",
+		strings.Join(source, ", "), strings.Join(names, ", "), t.quoted(), strings.Join(join, " and "))
+	q := query{
+		table: t.quoted(), asked: asked, same: strings.Join(same, " and "),
+		keys: strings.Join(keyColumns, ", "), back: strings.Join(back, " and "), params: n,
+	}
+	all := map[string]string{
+		stmtRemove:   q.remove(t.Status),
+		stmtClassify: q.classify(t.Status),
+		stmtPresent:  fmt.Sprintf("select k.n::int4 %s", asked),
+	}
+	if t.Status != "" {
+		all[stmtShow] = q.show(t.Status, t.SentAt)
+		all[stmtLookup] = fmt.Sprintf("select k.n::int4 %s where %s and o.%s in (2, 4, 5)", asked, q.same, ident(t.Status))
+	}
+	return all
+}
+
+// query holds the parts that the statements share.
+type query struct {
+	table, asked, same, keys, back string
+	params                         int // how many the parts use
+}
+
+// locked selects the asked rows that nobody else holds, in a state that may
+// be left. The lock is one that foreign keys to the outbox do not mind.
+func (q query) locked(states, strength string) string {
+	return fmt.Sprintf("with l as materialized (select k.n, %s %s where %s%s %s of o skip locked)", q.keys, q.asked, q.same, states, strength)
+}
+
+// show takes the status to show and the states that may be left.
+func (q query) show(status, sentAt string) string {
+	set := fmt.Sprintf("%s = $%d::int2", ident(status), q.params+1)
+	if sentAt != "" {
+		set += fmt.Sprintf(", %s = case when $%d::int2 = 2 then now() else u.%s end", ident(sentAt), q.params+1, ident(sentAt))
+	}
+	return fmt.Sprintf("%s update %s u set %s from l where %s and u.%s = any($%d::int2[]) returning l.n::int4",
+		q.locked(fmt.Sprintf(" and o.%s = any($%d::int2[])", ident(status), q.params+2), "for no key update"),
+		q.table, set, q.back, ident(status), q.params+2)
+}
+
+// remove takes the states that may be left; where the table has no status,
+// any row may go.
+func (q query) remove(status string) string {
+	state, again := fmt.Sprintf(" and $%d::int2[] is not null", q.params+1), ""
+	if status != "" {
+		state = fmt.Sprintf(" and o.%s = any($%d::int2[])", ident(status), q.params+1)
+		again = fmt.Sprintf(" and u.%s = any($%d::int2[])", ident(status), q.params+1)
+	}
+	return fmt.Sprintf("%s delete from %s u using l where %s%s returning l.n::int4", q.locked(state, "for update"), q.table, q.back, again)
+}
+
+// classify locks what it can of the asked rows and tells their state and
+// whether they are still the rows of the asked events.
+func (q query) classify(status string) string {
+	state := "null::int2"
+	if status != "" {
+		state = "o." + ident(status) + "::int2"
+	}
+	return fmt.Sprintf("select k.n::int4, %s, (%s) %s for no key update of o skip locked", state, q.same, q.asked)
+}
