@@ -283,3 +283,27 @@ var hints = map[Class]string{
 	ClassBlocked:     "A standby named in synchronized_standby_slots is away. Start it, or take it out of that setting.",
 	ClassConfig:      "The server refuses what we ask for; correct the configuration.",
 }
+
+// Check lets the slot's row, read after the error (nil: there is none), have
+// the last word on whether the slot is lost or missing: texts differ by
+// version, and some versions call a physical slot lost.
+func (f Fault) Check(slot *Slot) Fault {
+	if f.Class != ClassSlotLost && f.Class != ClassSlotMissing && f.Class != ClassUnknown {
+		return f
+	}
+	class := f.Class
+	switch {
+	case slot == nil:
+		class = ClassSlotMissing
+	case slot.Type != "logical" || slot.Plugin != "pgoutput":
+		class = ClassSlotForeign
+	case slot.Lost():
+		class = ClassSlotLost
+	case f.Class != ClassUnknown:
+		class = ClassRetry // it is there, and whole
+	}
+	if class != f.Class {
+		f.Class, f.Hint = class, hints[class]
+	}
+	return f
+}

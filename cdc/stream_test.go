@@ -185,8 +185,13 @@ func TestTimeoutLeavesTheStreamUsable(t *testing.T) {
 func TestNextKeepsTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := piped(t)
+		s, server := piped(t)
 		for _, d := range []time.Duration{time.Second, 10 * time.Second, time.Second, 0, -time.Hour, time.Minute, 50 * time.Millisecond} {
+			// A frame leaves a later deadline in force than the next one.
+			go mustWrite(t, server, dataFrame(1, "x"))
+			if f, err := s.Next(time.Now().Add(2 * time.Hour)); err != nil || f.Kind != FrameData {
+				t.Fatalf("got %+v, %v", f, err)
+			}
 			start := time.Now()
 			f, err := s.Next(start.Add(d))
 			if err != nil || f.Kind != FrameNone {
