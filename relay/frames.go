@@ -1,0 +1,187 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/outboxrelay/outbox-relay/cdc"
+	"github.com/outboxrelay/outbox-relay/decode"
+	"github.com/outboxrelay/outbox-relay/outbox"
+)
+
+// tableID is the outbox table as the stream names it.
+type tableID struct {
+	oid          uint32
+	schema, name string
+}
+
+// RelationError reports a change of a table that is not the outbox: the
+// publication has more in it than it should, or the table was replaced.
+// Nothing is skipped or guessed; the session ends.
+type RelationError struct {
+	OID      uint32
+	Relation string // schema.name, or "" when its Relation message never came
+	LSN      outbox.LSN
+}
+
+// Error names the relation and what to do.
+func (e *RelationError) Error() string {
+	return fmt.Sprintf("a row of relation %q (OID %d) arrived at %v, and it is not the outbox table; "+
+		"make the publication hold the outbox table alone: alter publication <name> set table <outbox>", e.Relation, e.OID, e.LSN)
+}
+
+// frame takes one frame from the stream.
+func (l *loop) frame(ctx context.Context, f cdc.Frame) error {
+	if f.Kind == cdc.FrameKeepalive {
+		return l.keepalive(ctx, f)
+	}
+	if err := decode.Parse(f.Data, &l.msg); err != nil {
+		return fmt.Errorf("decoding the message at %v: %w", f.WALStart, err)
+	}
+	l.stat.message(l.msg.Kind, len(f.Data))
+	switch l.msg.Kind {
+	case decode.KindBegin:
+		return l.begin()
+	case decode.KindInsert:
+		return l.insert(ctx, f.WALStart)
+	case decode.KindCommit:
+		return l.commit(ctx)
+	case decode.KindRelation:
+		return l.relation(l.msg.Relation)
+	default:
+		// Update and Delete cannot come from an insert-only publication
+		// (I10, checked at start); Truncate, Type, Origin and logical
+		// messages mean nothing for what was inserted. All are counted.
+		return nil
+	}
+}
+
+// keepalive is a mark when no transaction is open; the tracker holds to that
+// (I3). A server that asks for a reply gets one at once.
+func (l *loop) keepalive(ctx context.Context, f cdc.Frame) error {
+	l.stat.keepalive()
+	l.received = max(l.received, f.WALEnd)
+	if f.ReplyRequested {
+		l.nextBeat = l.lastHeard
+	}
+	if l.replay.len() > 0 {
+		if l.txn.open {
+			return nil // the tracker has not seen this transaction's Begin yet
+		}
+		if err := l.lookUp(ctx); err != nil {
+			return err
+		}
+	}
+	l.tracker.Keepalive(f.WALEnd)
+	return nil
+}
+
+func (l *loop) begin() error {
+	b := l.msg.Begin
+	l.txn = openTxn{open: true, commit: b.FinalLSN, time: b.CommitTime, timeline: l.own.history.at(b.FinalLSN)}
+	// Strictly below: one transaction's commit LSN often equals the end of
+	// the one before, which is where our position stands.
+	l.txn.skip = b.FinalLSN < l.own.progress.LSN
+	if l.txn.skip {
+		l.stat.skipped(skipSettled, 1)
+	}
+	if l.replay.len() == 0 {
+		l.tracker.Begin(b.FinalLSN)
+	} else {
+		l.replay.begin(b.FinalLSN)
+	}
+	return nil
+}
+
+// insert turns one row into an event and hands it on, unless an earlier
+// session has settled it.
+func (l *loop) insert(ctx context.Context, at outbox.LSN) error {
+	if l.layout == nil || l.msg.Insert.RelationOID != l.table.oid {
+		return &RelationError{OID: l.msg.Insert.RelationOID, Relation: l.own.relationName(l.msg.Insert.RelationOID), LSN: at}
+	}
+	p := outbox.Position{Timeline: l.txn.timeline, Commit: l.txn.commit, Index: l.txn.index}
+	l.txn.index++
+	l.stat.rowReceived()
+	if l.txn.skip || l.own.progress.Covers(p) {
+		l.stat.skipped(skipSettled, 1)
+		return nil
+	}
+	if _, waits := l.own.waiting[p]; waits {
+		l.stat.skipped(skipWaiting, 1)
+		return nil
+	}
+	e := &outbox.Event{Position: p, CommitTime: l.txn.time}
+	if err := l.layout.Event(l.msg.Insert, e); err != nil {
+		return fmt.Errorf("reading the row at %v: %w", p, err)
+	}
+	if e.Status != outbox.StatusReady {
+		l.stat.skipped(skipStatus, 1)
+		return nil
+	}
+	if p.Commit <= l.own.lookUpTo {
+		return l.replayed(ctx, e)
+	}
+	if err := l.lookUp(ctx); err != nil {
+		return err
+	}
+	l.publish(e)
+	return nil
+}
+
+// publish takes the ticket before anything leaves, then hands the event over.
+func (l *loop) publish(e *outbox.Event) {
+	t := l.tracker.Hold(e.Position.Index, e.Bytes())
+	l.txn.rows = true
+	l.stat.sent(t, e.CommitTime)
+	if e.DeliverAfter.After(e.CommitTime) && e.Defect == "" {
+		// Both times are the database's: no clock of ours decides.
+		l.box.put(outbox.Outcome{Ticket: t, Event: e, Verdict: outbox.Scheduled, Record: l.pub.Encode(e)})
+		return
+	}
+	l.pub.Publish(t, e)
+}
+
+// commit leaves the mark: the transaction's end LSN, exactly.
+func (l *loop) commit(ctx context.Context) error {
+	c := l.msg.Commit
+	if c.CommitLSN != l.txn.commit {
+		return fmt.Errorf("the stream commits %v inside the transaction of %v", c.CommitLSN, l.txn.commit)
+	}
+	l.txn.open = false
+	l.received = max(l.received, c.EndLSN)
+	l.stat.transaction(l.txn.index)
+	if l.replay.len() > 0 {
+		l.replay.commit(c.EndLSN)
+		if l.replay.full() {
+			return l.lookUp(ctx)
+		}
+		return nil
+	}
+	l.tracker.Commit(c.EndLSN)
+	if l.txn.rows {
+		l.cut.touch(l.lastHeard)
+	}
+	return nil
+}
+
+// relation replaces the cached layout: a column added, dropped or renamed
+// comes as a new Relation message before the first row that has it.
+func (l *loop) relation(r *decode.Relation) error {
+	l.own.sawRelation(r)
+	if !l.table.is(r) {
+		return nil // a leaf beside its root; its rows would carry the root's OID
+	}
+	layout, err := decode.NewLayout(l.cfg.Mapping, r)
+	if err != nil {
+		return fmt.Errorf("the columns of %s.%s do not fit table.columns: %w", r.Namespace, r.Name, err)
+	}
+	l.layout = layout
+	l.table.oid = r.OID
+	return nil
+}
+
+// is matches by OID, which survives a rename, or by name, which survives a
+// table that was created anew.
+func (t tableID) is(r *decode.Relation) bool {
+	return r.OID == t.oid || (r.Namespace == t.schema && r.Name == t.name)
+}
