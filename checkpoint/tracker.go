@@ -213,5 +213,9 @@ func (t *Tracker) Received() outbox.LSN { return t.received }
 // their rows retain.
 func (t *Tracker) Held() (rows, bytes int) { return t.held, t.bytes }
 
+// Front is the oldest ticket that is not settled, or the next one to be given
+// when none is out.
+func (t *Tracker) Front() outbox.Ticket { return t.settled.ticket }
+
 // Undecided says whether some ticket's outcome is not known yet.
 func (t *Tracker) Undecided() bool { return t.decided.ticket < t.next }
