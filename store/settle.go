@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -202,19 +203,34 @@ func (s *Store) finishShow(ctx context.Context, first *show, done *Settled) erro
 }
 
 // prepare makes the named statements known to the server, outside of any
-// transaction. What fails here is the application's table.
+// transaction. What fails here is the application's table: to analyse an
+// UPDATE the server locks its target as the UPDATE would.
 func (s *Store) prepare(ctx context.Context, names ...string) error {
-	for _, n := range names {
-		sql := s.sql[n]
-		if _, ok := s.prepared[n]; ok || sql == "" || s.cfg.Mode == WriteOff {
-			continue
+	names = slices.DeleteFunc(names, func(n string) bool {
+		_, known := s.prepared[n]
+		return known || s.sql[n] == ""
+	})
+	if len(names) == 0 || s.cfg.Mode == WriteOff {
+		return nil
+	}
+	if s.blocked {
+		if err := s.setLockTimeout(ctx, blockedLockTimeout); err != nil {
+			return err
 		}
-		if _, err := s.conn.Prepare(ctx, n, sql); err != nil {
+		defer func() { _ = s.setLockTimeout(ctx, s.cfg.LockTimeout) }() // fails with the connection only
+	}
+	for _, n := range names {
+		if _, err := s.conn.Prepare(ctx, n, s.sql[n]); err != nil {
 			return fmt.Errorf("preparing %s: %w", n, err)
 		}
 		s.prepared[n] = struct{}{}
 	}
 	return nil
+}
+
+func (s *Store) setLockTimeout(ctx context.Context, d time.Duration) error {
+	_, err := s.conn.Exec(ctx, "set lock_timeout = "+milliseconds(d))
+	return err
 }
 
 // fatal says that an error is not the application's table's: the connection
