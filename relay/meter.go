@@ -7,7 +7,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/outboxrelay/outbox-relay/cdc"
 	"github.com/outboxrelay/outbox-relay/outbox"
 )
 
@@ -77,23 +76,17 @@ func (m *meter) endStats(s *stats) {
 // are absent while they have no meaning.
 func (m *meter) Describe(chan<- *prometheus.Desc) {}
 
-// metricDef is one metric of the table below.
-type metricDef struct {
-	name, help string
-	kind       prometheus.ValueType
-}
-
 // Collect reads everything once and sends it.
 func (m *meter) Collect(ch chan<- prometheus.Metric) {
 	s := m.r.Status()
 	c := m.current()
-	out := emitter{ch: ch, slot: m.r.cfg.Slot}
+	out := emitter{ch: ch, label: m.r.cfg.Slot}
 	out.states(s.State)
 	out.stream(c)
 	out.positions(c, s)
 	out.rows(c, s, m.r.cfg)
 	if s.Facts != nil {
-		out.facts(s.Facts)
+		out.facts(s.Facts, m.r.cfg)
 	}
 }
 
@@ -112,13 +105,13 @@ func (m *meter) current() *counts {
 
 // emitter sends metrics that all carry the slot.
 type emitter struct {
-	ch   chan<- prometheus.Metric
-	slot string
+	ch    chan<- prometheus.Metric
+	label string
 }
 
 // send emits one sample; labels are name and value in turn.
 func (e emitter) send(kind prometheus.ValueType, name, help string, v float64, labels ...string) {
-	names, values := []string{"slot"}, []string{e.slot}
+	names, values := []string{"slot"}, []string{e.label}
 	for i := 0; i < len(labels); i += 2 {
 		names, values = append(names, labels[i]), append(values, labels[i+1])
 	}
@@ -172,19 +165,21 @@ func (e emitter) positions(c *counts, s Status) {
 }
 
 func (e emitter) rows(c *counts, s Status, cfg Config) {
-	e.gauge("held_rows", "Rows received and not settled.", float64(s.HeldRows))
-	e.gauge("held_bytes", "Bytes that those rows retain.", float64(s.HeldBytes))
-	e.gauge("held_rows_limit", "The span limit in rows (limits.span_rows).", float64(cfg.SpanRows))
-	e.gauge("held_bytes_limit", "The span limit in bytes (limits.span_bytes).", float64(cfg.SpanBytes))
-	e.counter("rows_failed_total", "Rows refused and parked in a line. Zero is the normal value.", c.Verdicts[outbox.Refused])
-	e.counter("rows_diverted_total", "Rows that wait in a line behind a refused one of their key.", c.Verdicts[outbox.Diverted])
-	e.counter("rows_scheduled_total", "Rows whose deliver_after lay in the future.", c.Verdicts[outbox.Scheduled])
+	e.gauge("inflight_records", "Rows received and not settled.", float64(s.HeldRows))
+	e.gauge("inflight_bytes", "Bytes that those rows retain.", float64(s.HeldBytes))
+	e.gauge("inflight_records_limit", "The span limit in rows (limits.span_rows).", float64(cfg.SpanRows))
+	e.gauge("inflight_bytes_limit", "The span limit in bytes (limits.span_bytes).", float64(cfg.SpanBytes))
+	for i, class := range refusalClasses {
+		e.counter("rows_failed_total", "Rows refused, by class. Zero is the normal value.", c.Refused[i], "class", string(class))
+		e.counter("rows_parked_total", "Rows parked in a line until a person acts, by class. Zero is the normal value.", c.Refused[i], "class", string(class))
+	}
+	e.gauge("diverted_rows", "Rows of this process that went into a line behind a refused one of their key.", float64(c.Verdicts[outbox.Diverted]))
 	e.gauge("outbox_rows", "Events in lines.", float64(s.LinesEvents), "status", "waiting")
 	e.counter("status_updates_total", "Outbox rows whose status was written.", c.Shown, "outcome", "shown")
 	e.counter("status_updates_total", "Outbox rows whose status was written.", c.Pending, "outcome", "pending")
 	e.counter("writeback_skipped_total", "Status writes that did not match.", c.Overtaken, "reason", "overtaken")
 	e.counter("writeback_skipped_total", "Status writes that did not match.", c.Gone, "reason", "gone")
-	e.counter("settle_batches_total", "Settling transactions committed.", c.Batches)
+	e.gauge("status_update_backlog", "Outcomes known and not yet in a settling transaction.", float64(c.Backlog))
 }
 
 func flag(b bool) float64 {
@@ -192,9 +187,4 @@ func flag(b bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-// facts sends what the server said about the slot, at most one interval ago.
-func (e emitter) facts(f *cdc.Facts) {
-	_ = f
 }

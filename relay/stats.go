@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -52,6 +53,7 @@ type counts struct {
 	Rows         uint64
 	Skipped      [skipReasons]uint64
 	Verdicts     [8]uint64
+	Refused      [refusals]uint64 // by refusalClasses
 	Shown        uint64
 	Pending      uint64
 	Overtaken    uint64
@@ -61,6 +63,7 @@ type counts struct {
 
 	Received, Decided, Stored, Confirmed outbox.LSN
 	HeldRows, HeldBytes                  int
+	Backlog                              int // outcomes not yet in a batch
 	LinesEvents                          int64
 	OldestCommit                         time.Time // of the oldest row that is out; zero when none is
 	LastCommit                           time.Time // of the newest transaction whose row was acked
@@ -133,12 +136,21 @@ func (s *stats) transaction(rows int) {
 	s.now.Transactions++
 }
 
+const refusals = 6
+
+// refusalClasses are the values of the label class; the first stands for any
+// that is not listed.
+var refusalClasses = [refusals]outbox.Class{"unknown", outbox.ClassTooLarge, outbox.ClassInvalid, outbox.ClassEncode, outbox.ClassRoute, outbox.ClassBrokerRefused}
+
 // sampleEvery is how many acknowledgements share one histogram observation
 // under load; at low rates every one is observed.
 const sampleEvery = 16
 
 func (s *stats) outcome(o outbox.Outcome, now time.Time) {
 	s.now.Verdicts[o.Verdict&7]++
+	if o.Verdict == outbox.Refused {
+		s.now.Refused[max(0, slices.Index(refusalClasses[:], o.Refusal.Class))]++
+	}
 	if o.Verdict != outbox.Acked {
 		return
 	}
@@ -182,7 +194,7 @@ func (s *stats) flush(l *loop, now time.Time) {
 	c.Received, c.Decided, c.Stored, c.Confirmed = l.received, l.tracker.Decided().LSN, l.stored.LSN, l.confirmed
 	c.HeldRows, c.HeldBytes = l.tracker.Held()
 	c.LastReceived = l.lastHeard
-	c.LinesEvents = l.own.linesEvents
+	c.LinesEvents, c.Backlog = l.own.linesEvents, len(l.cut.waiting)
 	c.OldestCommit = time.Time{}
 	if c.HeldRows > 0 {
 		c.OldestCommit = s.oldest(l.tracker.Front())
