@@ -177,8 +177,7 @@ func (l *Ledger) Read(now time.Time) Reading {
 			break
 		}
 	}
-	// What has arrived before its commit was answered counts as committed.
-	out.InFlight = int(max(0, int64(l.counts.Committed)-int64(l.counts.First)))
+	out.InFlight = l.inFlight()
 	if n := len(l.faults); n > 0 && l.faults[n-1].caughtUp.IsZero() {
 		w := &l.faults[n-1]
 		out.Faulty = true
@@ -188,6 +187,19 @@ func (l *Ledger) Read(now time.Time) Reading {
 		}
 	}
 	return out
+}
+
+// Missing is the number of committed rows that have not arrived.
+func (l *Ledger) Missing() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inFlight()
+}
+
+// inFlight is called with mu held. What has arrived before its commit was
+// answered counts as committed.
+func (l *Ledger) inFlight() int {
+	return int(max(0, int64(l.counts.Committed)-int64(l.counts.First)))
 }
 
 // Second gives the latencies of arrivals since its last call.

@@ -1,0 +1,155 @@
+package view_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outboxrelay/outbox-relay/cmd/outbox-demo/internal/meter"
+	"github.com/outboxrelay/outbox-relay/cmd/outbox-demo/internal/view"
+)
+
+// Law: a bar is as high as its fraction, in eighths; nothing is blank, and
+// anything above nothing shows.
+func TestBars(t *testing.T) {
+	t.Parallel()
+	got := view.Bars([]float64{0, .0001, .25, .5, .5625, 1, 3, -1}, 2)
+	want := []string{"    ▁██ ", " ▁▄████ "}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// Law: the linear scale ends at a round number at or above every value.
+func TestLinear(t *testing.T) {
+	t.Parallel()
+	for value, top := range map[float64]float64{0: 1, 1: 1, 1.2: 1.5, 3: 3, 3.1: 4, 499: 500, 500: 500, 501: 600, 1200: 1500, 8001: 10000} {
+		fractions, got := view.Linear([]float64{0, value})
+		if got != top || fractions[1] != value/top {
+			t.Errorf("%v: top %v and fraction %v, want top %v", value, got, fractions[1], top)
+		}
+	}
+}
+
+// Law: on the logarithmic scale a second is in the middle between a
+// millisecond and a thousand seconds' decade, none is 0, and the shortest
+// still shows.
+func TestDecades(t *testing.T) {
+	t.Parallel()
+	fractions, top := view.Decades([]time.Duration{0, time.Microsecond, time.Millisecond, 100 * time.Millisecond, 7 * time.Second})
+	if top != 10*time.Second {
+		t.Errorf("top %v", top)
+	}
+	if fractions[0] != 0 || !(fractions[1] > 0) || !(fractions[2] > 0) || fractions[3] != .5 || fractions[4] > 1 || fractions[4] < .9 {
+		t.Errorf("fractions %v", fractions)
+	}
+	if _, top := view.Decades(nil); top != time.Second {
+		t.Errorf("top of nothing: %v", top)
+	}
+}
+
+func frame(points, events int) view.Frame {
+	f := view.Frame{
+		Title: "Outbox Relay demo · PostgreSQL 15.18 · in-process Kafka", Elapsed: 23 * time.Second, Total: 45 * time.Second,
+		Phase: view.Light{Word: "writing", Mood: view.Good},
+		Relay: view.Light{Word: "streaming (pid 4242)", Mood: view.Good}, Broker: view.Light{Word: "stopped", Mood: view.Bad},
+		Reading: meter.Reading{Counts: meter.Counts{Committed: 1234567, Arrived: 1234560}, InFlight: 7, Lag: 3 * time.Second},
+		SlotLag: 48 << 10, Written: 500, Read: 498,
+		Second: meter.Quantiles{P50: 3 * time.Millisecond, P99: 9 * time.Millisecond, N: 5},
+		All:    meter.Quantiles{P50: 3 * time.Millisecond, P99: 4 * time.Second, N: 9},
+	}
+	for i := range points {
+		p := view.Point{Rate: 500, Lag: 4 * time.Millisecond}
+		if i%20 > 16 {
+			p = view.Point{Lag: 3 * time.Second, Fault: view.BrokerDown}
+		}
+		f.Points = append(f.Points, p)
+	}
+	for i := range events {
+		f.Events = append(f.Events, view.Event{At: time.Duration(i) * time.Second, Text: "something happened that takes quite a number of words to tell, more than a line", Mood: view.Uneasy})
+	}
+	return f
+}
+
+func plainText(line string) string {
+	var b strings.Builder
+	escape := false
+	for _, r := range line {
+		switch {
+		case r == '\x1b':
+			escape = true
+		case escape:
+			escape = r != 'm'
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// Law: no picture is wider or higher than the screen, with and without colour,
+// and colour changes no character.
+func TestPictureFitsAnyScreen(t *testing.T) {
+	t.Parallel()
+	for _, points := range []int{0, 1, 60} {
+		for _, events := range []int{0, 1, 9} {
+			f := frame(points, events)
+			for width := 1; width < 200; width += 7 {
+				for height := 1; height < 60; height += 5 {
+					colour := view.Lines(f, view.Shape{Width: width, Height: height, Colour: true})
+					plain := view.Lines(f, view.Shape{Width: width, Height: height})
+					if len(plain) >= height && height > 1 || len(colour) != len(plain) {
+						t.Fatalf("%dx%d: %d and %d lines", width, height, len(plain), len(colour))
+					}
+					for i := range plain {
+						if n := utf8.RuneCountInString(plain[i]); n > width {
+							t.Fatalf("%dx%d: line %d has %d columns: %q", width, height, i, n, plain[i])
+						}
+						if plainText(colour[i]) != plain[i] {
+							t.Fatalf("%dx%d: colour changed %q to %q", width, height, plain[i], plainText(colour[i]))
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// Law: at 80 columns and at a wide screen the picture is the one on file; it
+// holds both plots, the marks of faults and the events.
+func TestPictures(t *testing.T) {
+	t.Parallel()
+	for name, shape := range map[string]view.Shape{"80x24": {Width: 80, Height: 24}, "160x40": {Width: 160, Height: 40}} {
+		got := strings.Join(view.Lines(frame(45, 3), shape), "\n") + "\n"
+		file := "testdata/" + name + ".txt"
+		if os.Getenv("UPDATE_GOLDEN") != "" {
+			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), got); diff != "" {
+			t.Errorf("%s differs (-file +got); UPDATE_GOLDEN=1 rewrites it:\n%s", file, diff)
+		}
+	}
+}
+
+// Law: numbers are printed the same everywhere, with units a person reads.
+func TestFormats(t *testing.T) {
+	t.Parallel()
+	got := strings.Join([]string{
+		view.Count(0), view.Count(999), view.Count(1000), view.Count(12345678),
+		view.Bytes(-1), view.Bytes(9000), view.Bytes(48 << 10), view.Bytes(99 << 20),
+		view.Millis(0), view.Millis(1500 * time.Microsecond), view.Millis(12345 * time.Millisecond), view.Clock(83 * time.Second),
+	}, "|")
+	if want := "0|999|1,000|12,345,678|?|9,000 B|48 KiB|99 MiB|0|1.5|12,345|1:23"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
