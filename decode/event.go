@@ -38,7 +38,6 @@ func (l *Layout) Event(in Insert, e *outbox.Event) error {
 	if len(in.Columns) != l.columns {
 		return fmt.Errorf("reading a row of %s: it has %d columns, its relation message has %d", l.relation, len(in.Columns), l.columns)
 	}
-	*e = outbox.Event{Position: e.Position, CommitTime: e.CommitTime}
 	r := row{columns: in.Columns, texts: l.scratch[:0]}
 	l.fillTexts(&r, e)
 	e.Payload = r.payload(&l.payload)

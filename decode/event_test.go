@@ -45,8 +45,11 @@ func TestEventOfTheUsualRow(t *testing.T) {
 	position, commit := outbox.Position{Timeline: 1, Commit: 2, Index: 3}, time.Unix(4, 0)
 	for name, row := range map[string][]Column{"text": usualText(), "binary": usualBinary()} {
 		l := mustLayout(t, standardMapping, standardRelation())
-		// What an earlier row left must go.
-		e := outbox.Event{Position: position, CommitTime: commit, Topic: "old", Defect: "old", HasMessageKey: true, Status: 9}
+		// What an earlier row left must go, in every field.
+		e := outbox.Event{RowKey: "old", ID: "old", AggregateType: "old", AggregateID: "old", HasAggregate: true, Type: "old",
+			Topic: "old", MessageKey: "old", HasMessageKey: true, ContentType: "old", Payload: []byte("old"), Headers: "old",
+			CreatedAt: commit, DeliverAfter: commit, Status: 9, Defect: "old"}
+		e.Position, e.CommitTime = position, commit
 		if err := l.Event(insert(row...), &e); err != nil {
 			t.Fatal(err)
 		}

@@ -124,6 +124,36 @@ func TestDatePrintsItsDay(t *testing.T) {
 	})
 }
 
+// Law: years are printed with at least four digits, on both sides of each
+// power of ten, and values outside their type's range are refused.
+func TestDaysAtTheirLimits(t *testing.T) {
+	t.Parallel()
+	for _, want := range []string{"0001-01-01", "0009-12-31", "0010-01-01", "0099-12-31", "0100-01-01", "0999-12-31", "1000-01-01", "9999-12-31"} {
+		at, err := time.Parse(time.DateOnly, want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, bc := appendDay(nil, at); string(got) != want || bc != "" {
+			t.Errorf("%s is printed as %s%s", want, got, bc)
+		}
+	}
+	for days, want := range map[int32]string{minDays - 1: "", minDays: "4714-11-24 BC", endDays - 1: "5874897-12-31", endDays: ""} {
+		if got, reason := appendDate(nil, binary.BigEndian.AppendUint32(nil, uint32(days))); string(got) != want || (reason == "") != (want != "") {
+			t.Errorf("day %d became %q (%s), want %q", days, got, reason, want)
+		}
+	}
+	for micros, want := range map[int64]string{minMicros - 1: "", minMicros: "4714-11-24 00:00:00 BC",
+		endMicros - 1: "294276-12-31 23:59:59.999999", endMicros: ""} {
+		data := binInt8(micros)
+		if got, reason := appendTimestamp(nil, data.Data, ""); string(got) != want || (reason == "") != (want != "") {
+			t.Errorf("microsecond %d became %q (%s), want %q", micros, got, reason, want)
+		}
+		if _, _, reason := readTime(data); (reason == "") != (want != "") {
+			t.Errorf("microsecond %d was read as a time (%s)", micros, reason)
+		}
+	}
+}
+
 // Law: what no server prints as a timestamp or date is refused.
 func TestTimesRefuse(t *testing.T) {
 	t.Parallel()
