@@ -41,7 +41,12 @@ type demo struct {
 // leaves nothing behind. An error means that there is no verdict.
 func demonstrate(ctx context.Context, o options, started time.Time, screen *view.Screen) (out *report, err error) {
 	d := &demo{options: o, started: started, screen: screen}
-	defer func() { err = errors.Join(err, d.close()) }()
+	defer func() {
+		if left := d.close(); left != nil {
+			screen.Line("clearing up: %v", left)
+			err = errors.Join(err, errors.New("something was left behind"))
+		}
+	}()
 	if err := d.prepare(ctx); err != nil {
 		return nil, err
 	}

@@ -34,18 +34,21 @@ func run(started time.Time, args []string, stdout io.Writer, stderr *os.File) in
 		_, _ = fmt.Fprintf(stderr, "outbox-demo: %v\n", err)
 		return exitUsage
 	}
-	// SIGPIPE too: "| head" must not leave servers behind. The second
-	// signal ends the process at once; the keeper then clears up.
+	// SIGPIPE too: "| head" ends the run, and while it clears up no write
+	// may end the process.
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(),
 		os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	defer stop()
+	// A second signal ends the process at once; the keeper then clears up.
 	context.AfterFunc(ctx, stop)
 	screen := view.NewScreen(stderr)
 	out, err := demonstrate(ctx, o, started, screen)
 	screen.Leave()
 	switch {
 	case ctx.Err() != nil:
-		screen.Line("interrupted; everything is stopped and removed")
+		screen.Line("interrupted")
 		return exitInterrupted
 	case err != nil:
 		screen.Line("%v", err)

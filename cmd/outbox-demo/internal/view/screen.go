@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ type Screen struct {
 	drawn  int // lines of the picture that stands now
 	width  int // when it was drawn
 	second int // of the last progress line, where there is no picture
+	told   Event
 }
 
 // NewScreen shows on f: a picture where it is a terminal, lines elsewhere. It
@@ -82,7 +84,12 @@ func (s *Screen) Leave() {
 	}
 }
 
+// plain prints what happened since the last call, and one line a second.
 func (s *Screen) plain(f Frame) {
+	for _, e := range f.Events[slices.Index(f.Events, s.told)+1:] {
+		_, _ = fmt.Fprintf(s.out, "demo: %s %s\n", Clock(e.At), e.Text)
+		s.told = e
+	}
 	second := int(f.Elapsed / time.Second)
 	if second == s.second {
 		return

@@ -1,7 +1,9 @@
 package view_test
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -151,5 +153,38 @@ func TestFormats(t *testing.T) {
 	}, "|")
 	if want := "0|999|1,000|12,345,678|?|9,000 B|48 KiB|99 MiB|0|1.5|12,345|1:23"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// Law: where there is no terminal each event is told once, in order, and there
+// is one line for each second, however often a frame is shown.
+func TestPlainTellsEverythingOnce(t *testing.T) {
+	t.Parallel()
+	file, err := os.Create(filepath.Join(t.TempDir(), "err"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	s := view.NewScreen(file)
+	f := frame(3, 0)
+	for i := range 20 { // 0 to 3.8 s
+		f.Elapsed = time.Duration(i) * 200 * time.Millisecond
+		if i%5 == 2 {
+			f.Events = append(f.Events, view.Event{At: f.Elapsed, Text: fmt.Sprint("event ", i)})
+		}
+		s.Show(f)
+	}
+	s.Leave()
+	text, err := os.ReadFile(file.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for l := range strings.Lines(string(text)) {
+		got = append(got, strings.Join(strings.Fields(l)[1:4], " "))
+	}
+	want := []string{"0:00 of 0:45", "0:00 event 2", "0:01 of 0:45", "0:01 event 7", "0:02 of 0:45", "0:02 event 12", "0:03 of 0:45", "0:03 event 17"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
