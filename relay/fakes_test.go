@@ -273,7 +273,7 @@ func newRig(t *testing.T, change func(*loop)) *rig {
 		table:   tableID{oid: testOID, schema: "public", name: "outbox"},
 		cut:     cutter{rows: cfg.WriteBackRows, interval: cfg.WriteBackInterval, lastCut: time.Now()},
 		settler: newSettlerPort(r.store, zerolog.Nop()),
-		nudge:   make(chan struct{}, 1), failed: make(chan error, 1),
+		nudge:   make(chan struct{}, 1), failed: make(chan error, 1), serverEnd: new(atomic.Uint64),
 	}
 	if change != nil {
 		change(l)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -63,6 +64,10 @@ type loop struct {
 	failed  chan error // why the session must end, from whoever found out first
 
 	sent      outbox.Progress // the position in the last batch given to the settler
+	gulp      func(on bool)   // tells the stream to read in gulps; nil where it cannot
+	gulping   bool
+	serverEnd *atomic.Uint64 // the server's WAL end as the watch last saw it
+
 	stored    outbox.Progress // the position row's content, as committed. Invariant: not beyond sent
 	received  outbox.LSN      // highest position seen on this connection
 	confirmed outbox.LSN      // last confirmed on this connection; 0 for nothing yet
@@ -96,6 +101,7 @@ func (l *loop) run(ctx context.Context) error {
 	for {
 		now = time.Now()
 		l.stat.turn(l, now)
+		l.pace()
 		if err := l.absorb(now); err != nil {
 			return err
 		}
@@ -136,6 +142,17 @@ func (l *loop) absorb(now time.Time) error {
 		return err
 	default:
 		return nil
+	}
+}
+
+// pace lets the stream read in gulps while we are far behind: a sender that
+// wakes its reader for every message spends most of its time on that. Never
+// when caught up, where a gulp would be latency.
+func (l *loop) pace() {
+	far := l.received+farBehind < outbox.LSN(l.serverEnd.Load())
+	if far != l.gulping && l.gulp != nil {
+		l.gulping = far
+		l.gulp(far)
 	}
 }
 

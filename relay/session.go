@@ -91,9 +91,30 @@ func (s *session) start(ctx context.Context) error {
 	}
 	err = s.stream.Start(ctx, cdc.StartOptions{Slot: s.r.cfg.Slot, Publication: s.r.cfg.Publication, LSN: at, Binary: s.r.cfg.Binary})
 	if err != nil {
+		s.endStale(ctx, err)
 		return fmt.Errorf("starting the stream of slot %s at %v: %w", s.r.cfg.Slot, at, err)
 	}
 	return nil
+}
+
+// staleBeats is after how many beats without a reply another walsender of our
+// own role counts as dead: its relay is gone or paused, and wal_sender_timeout
+// has not noticed yet.
+const staleBeats = 3
+
+// endStale ends the walsender that keeps the slot busy if its reader is dead.
+// What the old session may still try to write, the new one's nonce refuses.
+func (s *session) endStale(ctx context.Context, err error) {
+	if cdc.Classify(err).Class != cdc.ClassSlotBusy {
+		return
+	}
+	t, err := s.admin.TerminateStale(ctx, s.r.cfg.Slot, s.r.deps.Stream.Conn.User, staleBeats*s.r.cfg.Beat)
+	switch {
+	case err != nil:
+		s.r.log.Warn().Err(err).Msg("looking at the walsender that keeps the slot busy failed")
+	case t.Terminated:
+		s.r.log.Warn().Uint32("pid", t.PID).Dur("reply_age", t.ReplyAge).Msg("ended the walsender of a relay that does not reply any more")
+	}
 }
 
 // checkSlot compares the slot with the position row, carried over to this
@@ -183,10 +204,12 @@ func (s *session) newLoop() *loop {
 		settler: newSettlerPort(s.store, r.log),
 		nudge:   make(chan struct{}, 1),
 		failed:  make(chan error, 1),
-		sent:    s.own.progress,
-		stored:  s.own.progress,
+		gulp:    s.stream.SetFarBehind, serverEnd: new(atomic.Uint64), received: s.stream.Received(),
+		sent:   s.own.progress,
+		stored: s.own.progress,
 	}
 	l.cfg.Mapping.RowKey = s.keyColumns()
+	l.serverEnd.Store(uint64(s.stream.Identity().WALEnd))
 	l.box = &mailbox{wake: l.wake}
 	l.settler.wake = l.wake
 	return l

@@ -42,6 +42,7 @@ func (s *session) look(ctx context.Context) error {
 		return err
 	}
 	s.r.board.setFacts(f)
+	s.loop.serverEnd.Store(uint64(f.FlushLSN))
 	if err := judgeFacts(f, s.r.cfg); err != nil {
 		return err
 	}
