@@ -77,14 +77,3 @@ func BenchmarkEventText(b *testing.B) {
 func BenchmarkEventTextBytea(b *testing.B) { benchEvent(b, standardRelation(), usualText()) }
 
 func BenchmarkEventBinary(b *testing.B) { benchEvent(b, standardRelation(), usualBinary()) }
-
-func BenchmarkDecodeHex(b *testing.B) {
-	digits := []byte(hex.EncodeToString([]byte(usualPayload)))
-	out := make([]byte, len(digits)/2)
-	b.SetBytes(int64(len(out)))
-	for b.Loop() {
-		if !decodeHex(out, digits) {
-			b.Fatal("not hexadecimal")
-		}
-	}
-}

@@ -146,7 +146,7 @@ func isUUID(text []byte) bool {
 	}
 	for _, part := range uuidParts {
 		for _, c := range text[part[0]:part[1]] {
-			if hexDigits[c] == badDigit || c < 'a' && c > '9' {
+			if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
 				return false
 			}
 		}
