@@ -124,9 +124,24 @@ func (s *Store) connConfig() *pgx.ConnConfig {
 	c.RuntimeParams["lock_timeout"] = milliseconds(s.cfg.LockTimeout)
 	c.RuntimeParams["idle_in_transaction_session_timeout"] = milliseconds(idleInTransactionTimeout)
 	c.RuntimeParams["application_name"] = "outbox-relay store"
+	maps.Copy(c.RuntimeParams, planSettings())
 	c.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	c.OnNotice = s.notice
 	return c
+}
+
+// planSettings keep the few statements of this connection on their indexes.
+// A plan made for the values, or for a table that grew since it was analysed,
+// walked through 50,000 rows to find 500; one walk of a large outbox would
+// take longer than the batch may. Compiling such statements never pays.
+func planSettings() map[string]string {
+	return map[string]string{
+		"plan_cache_mode":  "force_generic_plan",
+		"enable_seqscan":   "off",
+		"enable_hashjoin":  "off",
+		"enable_mergejoin": "off",
+		"jit":              "off",
+	}
 }
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
