@@ -39,12 +39,16 @@ func (c *checker) warn(format string, args ...any) {
 }
 
 func (c *checker) required(env Env) {
-	cfg := &c.l.Config
-	if cfg.Postgres.Replication == "" && !c.l.broken["postgres.replication"] && !setIn(env, "PGHOST") && !setIn(env, "PGSERVICE") {
-		c.wrong("postgres.replication", "not set", "postgres://user@host:5432/database; or set DATABASE_URL, or PGHOST and the other PG variables")
-	}
-	if len(cfg.Kafka.Brokers) == 0 && !c.l.broken["kafka.brokers"] {
+	c.database(env)
+	if len(c.l.Config.Kafka.Brokers) == 0 && !c.l.broken["kafka.brokers"] {
 		c.wrong("kafka.brokers", "not set", "name at least one broker: [kafka-1:9092]")
+	}
+}
+
+func (c *checker) database(env Env) {
+	const path = "postgres.replication"
+	if c.l.Config.Postgres.Replication == "" && !c.l.broken[path] && !setIn(env, "PGHOST") && !setIn(env, "PGSERVICE") {
+		c.wrong(path, "not set", "postgres://user@host:5432/database; or set DATABASE_URL, or PGHOST and the other PG variables")
 	}
 }
 
@@ -190,4 +194,41 @@ func (c *checker) policies() {
 			}
 		}
 	}
+}
+
+// NeedsDatabase returns Mistakes unless the configuration says where the
+// database is. It is for commands that need nothing else.
+func (l *Loaded) NeedsDatabase(env Env) error {
+	c := checker{l: l}
+	c.database(env)
+	if len(c.mistakes) == 0 {
+		return nil
+	}
+	return c.mistakes
+}
+
+// CheckFiles reads every file that the configuration names, and returns
+// Mistakes for those that cannot be used. Load does not do it, because the
+// files of a server need not be on the machine where its configuration is
+// looked at.
+func (l *Loaded) CheckFiles() error {
+	c := checker{l: l}
+	cfg := &l.Config
+	secret := func(path, name string) {
+		if name == "" {
+			return
+		}
+		if _, err := readSecret(name); err != nil {
+			c.wrong(path, name+": "+err.Error(), "")
+		}
+	}
+	secret("postgres.password_file", cfg.Postgres.PasswordFile)
+	secret("kafka.sasl.password_file", cfg.Kafka.SASL.PasswordFile)
+	if _, err := cfg.Kafka.tlsConfig(); err != nil {
+		c.wrong("kafka.tls.enabled", err.Error(), "")
+	}
+	if len(c.mistakes) == 0 {
+		return nil
+	}
+	return c.mistakes.sorted()
 }

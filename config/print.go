@@ -78,7 +78,7 @@ func (l *Loaded) Entries() []Entry {
 // shown gives a key's value as a person may see it.
 func (l *Loaded) shown(k key) string {
 	if k.show {
-		return render(k.at(&l.Config))
+		return escapeDollars(k, render(k.at(&l.Config)))
 	}
 	text, ok := k.at(&l.Config).(*string)
 	switch {
