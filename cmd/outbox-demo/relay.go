@@ -29,6 +29,7 @@ type relay struct {
 	probes  string // host:port
 	log     *os.File
 	scratch *scratch
+	pause   time.Duration // restartPause; tests wait less
 
 	mu     sync.Mutex        // guards what follows
 	say    func(text string) // hears of ends that nobody asked for; nil: nobody does
@@ -82,7 +83,7 @@ func newRelay(s *scratch, binary string, db *database, brokers []string) (*relay
 	if err != nil {
 		return nil, fmt.Errorf("opening the relay's log: %w", err)
 	}
-	return &relay{binary: binary, config: config, probes: probes, log: log, scratch: s}, nil
+	return &relay{binary: binary, config: config, probes: probes, log: log, scratch: s, pause: restartPause}, nil
 }
 
 func freeAddress() (string, error) {
@@ -173,7 +174,7 @@ func (r *relay) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(restartPause):
+		case <-time.After(r.pause):
 		}
 		r.mu.Lock()
 		r.counts.Restarts++
