@@ -24,6 +24,7 @@ type KafkaOptions struct {
 	Listeners []kafkaserver.Listener
 	Users     []kafkaserver.User // none = kafkaserver.DefaultUser
 	Settings  map[string]string  // win over the harness's own
+	JVM       []string           // arguments of Java; win over the harness's own
 }
 
 // Kafka is a cluster of real Apache Kafka. The embedded *kafkaserver.Cluster
@@ -39,7 +40,7 @@ func (k *Kafka) Brokers() []string { return k.Cluster.Brokers() }
 
 func (o KafkaOptions) cluster(t testing.TB) kafkaserver.Options {
 	return kafkaserver.Options{
-		Nodes: o.Nodes, Listeners: o.Listeners, Users: o.Users, Settings: o.Settings, Progress: t.Output(),
+		Nodes: o.Nodes, Listeners: o.Listeners, Users: o.Users, Settings: o.Settings, JVM: o.JVM, Progress: t.Output(),
 	}
 }
 

@@ -65,7 +65,7 @@ func (c *Cluster) create(ctx context.Context) (err error) {
 	if c.dir, err = guard.Dir("kafka"); err != nil {
 		return err
 	}
-	if c.id, err = clusterID(); err != nil {
+	if c.id, err = uuid(); err != nil {
 		return err
 	}
 	if c.options.has(TLS, SASLTLS) {
@@ -94,13 +94,13 @@ func (c *Cluster) create(ctx context.Context) (err error) {
 	return c.WaitReady(ctx)
 }
 
-// clusterID is a UUID as Kafka writes it. One that begins with a dash would be
-// taken for an option.
-func clusterID() (string, error) {
+// uuid is random, and written as Kafka does. One that begins with a dash would
+// be taken for an option.
+func uuid() (string, error) {
 	for {
 		var b [16]byte
 		if _, err := rand.Read(b[:]); err != nil {
-			return "", fmt.Errorf("making a cluster id: %w", err)
+			return "", fmt.Errorf("making an id: %w", err)
 		}
 		if id := base64.RawURLEncoding.EncodeToString(b[:]); id[0] != '-' {
 			return id, nil

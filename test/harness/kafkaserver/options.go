@@ -40,6 +40,9 @@ type Options struct {
 	Users     []User // none = DefaultUser
 	// Settings win over the defaults, on every node.
 	Settings map[string]string
+	// JVM are further arguments of the nodes' Java; they win over the defaults,
+	// which favour a quick start. A benchmark wants -XX:TieredStopAtLevel=4.
+	JVM []string
 	// Progress is told about a download; nil is silent.
 	Progress io.Writer
 }

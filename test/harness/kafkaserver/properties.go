@@ -17,7 +17,7 @@ func (c *Cluster) properties(n *node) map[string]string {
 		"node.id":                                          strconv.Itoa(n.id),
 		"controller.listener.names":                        string(controller),
 		"inter.broker.listener.name":                       string(Plain),
-		"log.dirs":                                         n.dir + "/data",
+		"log.dirs":                                         n.data(),
 		"auto.create.topics.enable":                        "false",
 		"default.replication.factor":                       copies,
 		"offsets.topic.replication.factor":                 copies,
