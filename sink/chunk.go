@@ -12,7 +12,6 @@ import (
 // record's own context, never done, so that the promise and the partitioner
 // find it without a map and without an allocation.
 type item struct {
-	context.Context
 	record kgo.Record
 	entry  entry
 	chunk  *chunk
@@ -24,6 +23,22 @@ type item struct {
 	// once the chunk is decided.
 	err error
 }
+
+var _ context.Context = (*item)(nil)
+
+// Deadline, Done, Err and Value make an item a context. They touch none of its
+// memory: the client may ask a record's context after it called its promise,
+// when the item is in use again.
+func (*item) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
+
+// Done is never closed.
+func (*item) Done() <-chan struct{} { return nil }
+
+// Err is always nil.
+func (*item) Err() error { return nil }
+
+// Value knows nothing.
+func (*item) Value(any) any { return nil }
 
 // chunk is what one lane hands over at once: one batch of the client.
 type chunk struct {

@@ -92,7 +92,7 @@ func (p *pump) admit(c *chunk, e entry) bool {
 		return true
 	}
 	bytesMark, headersMark := len(c.arena.bytes), len(c.arena.headers)
-	c.items = append(c.items, item{Context: background, entry: e, chunk: c})
+	c.items = append(c.items, item{entry: e, chunk: c})
 	it := &c.items[len(c.items)-1]
 	refusal := c.arena.encode(e.event, &it.record)
 	if refusal == nil {

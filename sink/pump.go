@@ -12,8 +12,6 @@ import (
 	"github.com/outboxrelay/outbox-relay/outbox"
 )
 
-var background = context.Background()
-
 // gone is a context that is done: a flush with it starts the client's senders
 // and does not wait.
 var gone = func() context.Context {
