@@ -48,6 +48,7 @@ func (o KafkaOptions) cluster(t testing.TB) kafkaserver.Options {
 // when the test ends. One node takes some 3 s and 340 MB, three take 10 s.
 func StartKafka(t testing.TB, o KafkaOptions) *Kafka {
 	t.Helper()
+	Need(t, RealKafka)
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	c, err := kafkaserver.New(ctx, o.cluster(t))
@@ -75,6 +76,7 @@ var sharedKafka struct {
 // must not hurt it.
 func SharedKafka(t testing.TB) *Kafka {
 	t.Helper()
+	Need(t, RealKafka)
 	sharedKafka.Lock()
 	defer sharedKafka.Unlock()
 	if sharedKafka.kafka == nil {

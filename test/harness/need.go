@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -11,22 +12,35 @@ import (
 	"github.com/outboxrelay/outbox-relay/test/harness/pgserver"
 )
 
+// EnvTier is the variable by which a run says which parts it wants: one of
+// Tiers, "" = all. Parts beyond it are left out, also when CI=true.
+const EnvTier = "OUTBOX_RELAY_TEST_TIER"
+
+// EnvContainers lets StartPostgres use a container; see containers.go.
+const EnvContainers = "OUTBOX_RELAY_TEST_CONTAINERS"
+
+// Tiers: unit has no servers, pg has PostgreSQL, kafka and all have both.
+var Tiers = []string{"unit", "pg", "kafka", "all"}
+
 // Part is something that a test needs and that a machine may lack.
 type Part struct {
 	// Name is how reports call it.
 	Name string
+	// LeftOut are the tiers that leave the part out.
+	LeftOut []string
 	// Check says why the part cannot be had; nil when it can, perhaps after a
 	// download.
 	Check func() error
 }
 
 // RealKafka is Apache Kafka itself.
-var RealKafka = Part{Name: "real kafka", Check: kafkaserver.Available}
+var RealKafka = Part{Name: "real kafka", LeftOut: []string{"unit", "pg"}, Check: kafkaserver.Available}
 
 // PostgresMajor is a PostgreSQL server of one major.
 func PostgresMajor(major int) Part {
 	return Part{
-		Name: "postgres " + strconv.Itoa(major),
+		Name:    "postgres " + strconv.Itoa(major),
+		LeftOut: []string{"unit"},
 		Check: func() error {
 			_, _, err := pgserver.Find(major)
 			return err
@@ -45,6 +59,9 @@ func CI() bool {
 func Need(t testing.TB, parts ...Part) {
 	t.Helper()
 	for _, p := range parts {
+		if tier := os.Getenv(EnvTier); slices.Contains(p.LeftOut, tier) {
+			t.Skipf("NOT RUN: needs %s, which the tier %s leaves out", p.Name, tier)
+		}
 		if err := p.Check(); err != nil {
 			notRun(t, p.Name, err)
 		}

@@ -36,10 +36,20 @@ type Postgres struct {
 	next   atomic.Int64
 }
 
+// container is set with the build tag containers only, which keeps the Docker
+// client out of every other test binary.
+var container func(testing.TB, PostgresOptions) (*Postgres, bool)
+
 // StartPostgres starts a server of the test's own, which is stopped and
 // removed when the test ends. It takes about a second.
 func StartPostgres(t testing.TB, o PostgresOptions) *Postgres {
 	t.Helper()
+	if container != nil {
+		if p, ok := container(t, o); ok {
+			return p
+		}
+	}
+	Need(t, PostgresMajor(pgserver.Choose(o.Major)))
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	s, err := pgserver.New(ctx, o.server(t))
@@ -80,6 +90,8 @@ var shared struct {
 // it through CreateDatabase and must not stop it.
 func SharedPostgres(t testing.TB, major int) *Postgres {
 	t.Helper()
+	major = pgserver.Choose(major)
+	Need(t, PostgresMajor(major))
 	shared.Lock()
 	defer shared.Unlock()
 	if p, ok := shared.servers[major]; ok {

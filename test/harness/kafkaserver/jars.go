@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/outboxrelay/outbox-relay/test/harness/internal/cache"
 )
@@ -24,7 +25,7 @@ const Version = "4.3.1"
 const oldestJava = 17
 
 // ErrMissing is wrapped by errors that say that Kafka cannot be had here.
-var ErrMissing = errors.New("Apache Kafka is missing")
+var ErrMissing = errors.New("there is no Apache Kafka")
 
 //go:embed pom.xml
 var pom []byte
@@ -59,8 +60,11 @@ func Cached() bool {
 	return err == nil
 }
 
-// java gives the path of a Java that is new enough.
-func java() (string, error) {
+// java gives the path of a Java that is new enough. It asks once per process,
+// because the question itself starts a Java.
+var java = sync.OnceValues(findJava)
+
+func findJava() (string, error) {
 	path := "java"
 	if home := os.Getenv("JAVA_HOME"); home != "" {
 		path = filepath.Join(home, "bin", "java")

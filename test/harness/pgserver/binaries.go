@@ -65,8 +65,9 @@ func Fetch(ctx context.Context, major int, progress io.Writer) (bin string, err 
 	return download(ctx, major, progress)
 }
 
-// choose settles major 0.
-func choose(major int) int {
+// Choose settles major 0: the newest that is on the machine without this
+// package, or else DefaultMajor. Any other major is given back.
+func Choose(major int) int {
 	if major != 0 {
 		return major
 	}

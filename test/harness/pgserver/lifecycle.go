@@ -126,6 +126,9 @@ func (s *Server) boot(ctx context.Context) error {
 // Start starts the server again, on the same port, and returns when it takes
 // connections. A running server is an error.
 func (s *Server) Start(ctx context.Context) error {
+	if s.remote != nil {
+		return errAttached
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.proc != nil && s.proc.Running() {
@@ -166,6 +169,9 @@ func (s *Server) ready() (bool, error) {
 // Stop stops the server and waits for its end. A server that does not run is
 // no error. When ctx ends first, the postmaster is killed.
 func (s *Server) Stop(ctx context.Context, mode Mode) error {
+	if s.remote != nil {
+		return errAttached
+	}
 	signals := map[Mode]syscall.Signal{Smart: syscall.SIGTERM, Fast: syscall.SIGINT, Immediate: syscall.SIGQUIT, Kill: syscall.SIGKILL}
 	sig, ok := signals[mode]
 	if !ok {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -32,6 +33,7 @@ type Server struct {
 	dir     string // holds data, socket, log and certificates
 	owner   owner
 	ca      *certs.Authority // nil without TLS
+	remote  *Remote          // set by Attach; then dir and proc are not used
 
 	mu   sync.Mutex     // guards what follows
 	port int            // written by boot only
@@ -57,7 +59,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 
 // prepare finds the binaries and makes the directory.
 func prepare(ctx context.Context, o Options) (*Server, error) {
-	major := choose(o.Major)
+	major := Choose(o.Major)
 	bin, err := Fetch(ctx, major, o.Progress)
 	if err != nil {
 		return nil, err
@@ -100,8 +102,11 @@ func (s *Server) readVersion(ctx context.Context) error {
 }
 
 // Close stops the server the quick way and removes everything it had. A second
-// call does nothing.
+// call does nothing. A server that Attach gave goes on.
 func (s *Server) Close() error {
+	if s.remote != nil {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	return errors.Join(s.Stop(ctx, Immediate), os.RemoveAll(s.dir))
@@ -148,7 +153,7 @@ func (s *Server) Pid() int {
 }
 
 // Running says whether the postmaster runs.
-func (s *Server) Running() bool { return s.Pid() != 0 }
+func (s *Server) Running() bool { return s.remote != nil || s.Pid() != 0 }
 
 func (s *Server) logFile() string { return filepath.Join(s.dir, "log") }
 
@@ -169,6 +174,9 @@ func (s *Server) LogTail() string {
 
 // DSN connects to a database over 127.0.0.1, without TLS.
 func (s *Server) DSN(database string) string {
+	if s.remote != nil {
+		return s.DSNAs(database, User, s.remote.Password)
+	}
 	return s.dsn(database, url.User(User), "sslmode=disable")
 }
 
@@ -183,8 +191,11 @@ func (s *Server) TLSDSN(database, role, password string) string {
 	return s.dsn(database, userInfo(role, password), "sslmode=verify-full&sslrootcert="+url.QueryEscape(s.CAFile()))
 }
 
-// SocketDSN connects over the unix socket.
+// SocketDSN connects over the unix socket; over TCP where Attach gave the server.
 func (s *Server) SocketDSN(database string) string {
+	if s.remote != nil {
+		return s.DSN(database)
+	}
 	return fmt.Sprintf("host=%s port=%d user=%s dbname=%s sslmode=disable", s.SocketDir(), s.Port(), User, database)
 }
 
@@ -196,7 +207,11 @@ func userInfo(role, password string) *url.Userinfo {
 }
 
 func (s *Server) dsn(database string, user *url.Userinfo, query string) string {
-	u := url.URL{Scheme: "postgres", User: user, Host: "127.0.0.1:" + strconv.Itoa(s.Port()), Path: "/" + database, RawQuery: query}
+	host := "127.0.0.1"
+	if s.remote != nil {
+		host = s.remote.Host
+	}
+	u := url.URL{Scheme: "postgres", User: user, Host: net.JoinHostPort(host, strconv.Itoa(s.Port())), Path: "/" + database, RawQuery: query}
 	return u.String()
 }
 
