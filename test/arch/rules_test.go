@@ -59,11 +59,14 @@ const (
 	longestFunction = 70 // production and tools, not tests
 )
 
-// sleepers are the tests that may call time.Sleep, with the number of calls
-// and the reason. Files that use testing/synctest, where sleep waits for no
-// real time, need no entry.
+// poller is the name of the functions that poll a condition with a deadline, and
+// may pause between two looks.
+const poller = "eventually"
+
+// sleepers are the other tests that may call time.Sleep, with the number of
+// calls and the reason. Files that use testing/synctest, where sleep waits for
+// no real time, need no entry.
 var sleepers = map[string]int{
-	"sink/bench_test.go":    1, // paces a benchmark
-	"relay/session_test.go": 1, // the pause of a polling loop with a deadline
-	"relay/faults_test.go":  1, // the pause of a polling loop with a deadline
+	"sink/bench_test.go":   1, // the pause of a benchmark's last wait
+	"relay/faults_test.go": 1, // watches a bound for as long as an outage lasts
 }

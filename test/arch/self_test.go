@@ -42,6 +42,7 @@ func TestRulesCanFail(t *testing.T) {
 		"long function":      {lengths, "relay/x.go", long, true},
 		"function in a test": {lengths, "relay/x_test.go", long, false},
 		"sleep":              {sleeps, "relay/x_test.go", sleep, true},
+		"sleep in a poller":  {sleeps, "relay/x_test.go", strings.ReplaceAll(sleep, "func f", "func eventually"), false},
 		"sleep, production":  {sleeps, "relay/x.go", sleep, false},
 		"open end":           {openEnds, "relay/x.go", open + ": later\n", true},
 		"open end, issue":    {openEnds, "relay/x.go", open + "(#12): later\n", false},
