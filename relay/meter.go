@@ -128,12 +128,12 @@ func (e emitter) counter(name, help string, v uint64, labels ...string) {
 
 func (e emitter) states(now State) {
 	for _, s := range States {
-		e.gauge("state", "1 for the state the relay is in, 0 for the others.", flag(s == now), "state", string(s))
+		e.gauge("state", "1 for the state the relay is in, 0 for the others.", oneIf(s == now), "state", string(s))
 	}
 	owns := now == CatchingUp || now == Streaming || now == Blocked
-	e.gauge("leader", "1 on the relay that owns the slot, 0 on a standby and between sessions.", flag(owns))
-	e.gauge("postgres_connected", "1 while the connection is up.", flag(owns), "conn", "replication")
-	e.gauge("postgres_connected", "1 while the connection is up.", flag(owns), "conn", "query")
+	e.gauge("leader", "1 on the relay that owns the slot, 0 on a standby and between sessions.", oneIf(owns))
+	e.gauge("postgres_connected", "1 while the connection is up.", oneIf(owns), "conn", "replication")
+	e.gauge("postgres_connected", "1 while the connection is up.", oneIf(owns), "conn", "query")
 }
 
 func (e emitter) stream(c *counts) {
@@ -182,7 +182,7 @@ func (e emitter) rows(c *counts, s Status, cfg Config) {
 	e.gauge("status_update_backlog", "Outcomes known and not yet in a settling transaction.", float64(c.Backlog))
 }
 
-func flag(b bool) float64 {
+func oneIf(b bool) float64 {
 	if b {
 		return 1
 	}
