@@ -122,7 +122,7 @@ func TestCommitWithoutAnswerIsUnknown(t *testing.T) {
 }
 
 // Law: a commit waits for a synchronous standby longer than the statement
-// time-out, which would cut the wait short; and one that was cancelled while
+// time-out allows, since cutting the wait short would not undo it; and one that was cancelled while
 // it waited is unknown, although the server calls it a success.
 func TestCommitWithoutStandbyIsUnknown(t *testing.T) {
 	t.Parallel()

@@ -235,14 +235,14 @@ func (s *Store) send(ctx context.Context, b *pgx.Batch) error {
 // commit ends the transaction and tells an upper bound of where the log holds
 // its commit; 0 when that could not be read.
 //
-// The statement timeout is off for it: one that strikes while a synchronous
-// standby is awaited makes the server answer with a success that no standby
-// has. It says so by a warning, and any warning makes the outcome unknown.
+// A commit waits for a synchronous standby without a limit: the server turns
+// the statement time-out off for it. Whoever cancels the wait makes the server
+// answer with a success that no standby has; it says so by a warning, and
+// any warning makes the outcome unknown.
 func (s *Store) commit(ctx context.Context) (outbox.LSN, error) {
 	var b pgx.Batch
 	var committed bool
 	var lsn string
-	b.Queue("set local statement_timeout = 0")
 	b.Queue("commit").Exec(func(tag pgconn.CommandTag) error {
 		committed = tag.String() == "COMMIT" // a failed transaction answers ROLLBACK
 		return nil

@@ -83,22 +83,35 @@ func TestForeignRowIsNotAdopted(t *testing.T) {
 }
 
 // Law: a takeover waits for the old session's transaction to end before it
-// reads, so what it reads cannot change behind it.
+// reads, the settler's and those that hold the row FOR KEY SHARE alike, so
+// what it reads cannot change behind it.
 func TestTakeOverWaitsForTheOldSession(t *testing.T) {
 	t.Parallel()
-	s := newScene(t)
-	s.lockTimeout = 30 * time.Second
-	s.session()
-	old := s.db.Conn(t)
-	mustExec(t, old, `begin`)
-	mustExec(t, old, `update outbox_relay.position set lsn = '0/999'`)
-	st := s.open()
-	result := make(chan store.Owned, 1)
-	go func() { result <- s.takeOver(st) }()
-	s.waitFor(`select count(*) = 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`)
-	mustExec(t, old, `commit`)
-	if owned := <-result; owned.Progress.LSN != 0x999 {
-		t.Errorf("took over at %v, want 0/999", owned.Progress.LSN)
+	for _, lock := range []string{`update outbox_relay.position set updated_at = now()`, `select from outbox_relay.position for key share`} {
+		s := newScene(t)
+		s.lockTimeout = 30 * time.Second
+		s.session()
+		old := s.db.Conn(t)
+		mustExec(t, old, `begin`)
+		mustExec(t, old, lock)
+		mustExec(t, old, `with l as (insert into outbox_relay.line (relay, topic, order_key, order_hash, holds, parked_at, since)
+				values ('default', 't', 'k', '\x01', true, now(), now()) returning id)
+			insert into outbox_relay.line_event (line_id, relay, row_key, reason, record, added_at) select id, 'default', '["1"]', 'orphan', '', now() from l`)
+		st := s.open()
+		type result struct {
+			owned store.Owned
+			err   error
+		}
+		taken := make(chan result, 1)
+		go func() {
+			owned, err := st.TakeOver(t.Context(), store.Takeover{SystemID: systemID, Timeline: 1})
+			taken <- result{owned, err}
+		}()
+		s.waitFor(`select count(*) = 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`)
+		mustExec(t, old, `commit`)
+		if r := <-taken; r.err != nil || len(r.owned.Held) != 1 {
+			t.Errorf("%s: took over %+v, %v, want the line of the old session", lock, r.owned, r.err)
+		}
 	}
 }
 
@@ -155,11 +168,11 @@ func TestSettingsArePinned(t *testing.T) {
 			t.Parallel()
 			s := newSceneOn(t, major)
 			s.lockTimeout = 30 * time.Second
-			settings := map[string]string{"statement_timeout": "'50ms'", "lock_timeout": "'1ms'", "datestyle": "'German, DMY'", "timezone": "'America/New_York'",
+			settings := map[string]string{"statement_timeout": "'500ms'", "lock_timeout": "'1ms'", "datestyle": "'German, DMY'", "timezone": "'America/New_York'",
 				"bytea_output": "'escape'", "client_encoding": "'LATIN1'", "search_path": "'evil'", "synchronous_commit": "off", "default_transaction_isolation": "serializable",
-				"idle_in_transaction_session_timeout": "'1ms'"}
+				"idle_in_transaction_session_timeout": "'500ms'"}
 			if major >= 17 {
-				settings["transaction_timeout"] = "'50ms'"
+				settings["transaction_timeout"] = "'500ms'"
 			}
 			// Names that an unqualified statement would meet first.
 			s.db.Exec(t, `create schema evil; create function evil.now() returns timestamptz language sql as 'select timestamptz ''1999-01-01''';
@@ -176,11 +189,19 @@ func TestSettingsArePinned(t *testing.T) {
 				mustExec(t, holder, `set transaction_timeout = 0`)
 			}
 			mustExec(t, holder, `begin; update outbox_relay.position set slot = slot`)
-			done := make(chan store.Settled, 1)
-			go func() { done <- s.settle(st, 300, append(s.acked(e[0]), s.refused(e[1], "é"))...) }()
-			mustExec(t, holder, `select pg_sleep(0.2)`)
+			batch := store.Batch{Progress: progress(300), Outcomes: append(s.acked(e[0]), s.refused(e[1], "é"))}
+			failed := make(chan error, 1)
+			go func() {
+				_, err := st.Settle(t.Context(), batch)
+				failed <- err
+			}()
+			s.waitFor(`select count(*) = 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()
+				and state_change < clock_timestamp() - interval '1 second'`)
 			mustExec(t, holder, `commit`)
-			s.counts(<-done, store.Settled{Shown: 2, Lined: 1})
+			if err := <-failed; err != nil {
+				t.Fatal(err)
+			}
+			s.want("2:1 3:1", statuses)
 			conn := s.db.Conn(t)
 			var ours bool
 			if err := conn.QueryRow(t.Context(), `select sent_at > '2020-01-01' from public.outbox where id = 1`).Scan(&ours); err != nil || !ours {
