@@ -111,18 +111,19 @@ func (a *Admin) Facts(ctx context.Context, t Target) (*Facts, error) {
 	return &f, nil
 }
 
-// synchronous prefers what the server says about our walsender; where it
-// hides that, the setting tells whether the name matches.
+// synchronous says whether the name matches the setting, or the server calls
+// our walsender synchronous. The state alone does not tell: it is hidden from
+// roles without pg_monitor, and "async" until the first position is confirmed.
 func (f *Facts) synchronous(name string) bool {
 	if name == "" {
 		name = applicationName
 	}
-	if f.Walsender != nil {
-		if f.Walsender.SyncState != "" {
-			return f.Walsender.SyncState != "async"
+	if w := f.Walsender; w != nil {
+		if w.SyncState != "" && w.SyncState != "async" {
+			return true
 		}
-		if f.Walsender.ApplicationName != "" {
-			name = f.Walsender.ApplicationName
+		if w.ApplicationName != "" {
+			name = w.ApplicationName
 		}
 	}
 	return namesStandby(f.SynchronousStandbyNames, name)
