@@ -296,7 +296,7 @@ func (s *site) settled(t *testing.T) {
 // workload writes as many applications would.
 func (s *site) workload(t *testing.T, w judge.Workload) judge.Journal {
 	t.Helper()
-	w.Connect = judge.Dial(s.db.DSN())
+	w.Connect, w.Topics = judge.Dial(s.db.DSN()), []string{s.topic}
 	j, err := w.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
