@@ -80,8 +80,11 @@ func (a *assignment) scalar(v value, want string) bool {
 		return true
 	}
 	hint := ""
-	if v.kind == null {
+	switch v.kind {
+	case null:
 		hint = "remove the key to get its default"
+	case mapping:
+		hint = "a text that holds a colon and a blank needs quotes"
 	}
 	return a.wrong(v, fmt.Sprintf("want %s, found %s", want, v.kind), hint)
 }

@@ -174,9 +174,24 @@ func (r *reader) readReference(n ast.Node, depth int) value {
 func (r *reader) readList(n *ast.SequenceNode, depth int) value {
 	v := value{place: r.place(n.GetToken()), kind: list, items: []value{}}
 	for _, item := range n.Values {
-		v.items = append(v.items, r.read(item, depth+1))
+		v.items = append(v.items, r.read(item, depth+1).rejoined())
 	}
 	return v
+}
+
+// rejoined undoes a fault of the library: in {brokers: [kafka:9092]} it takes
+// the item for a mapping, although a colon without a blank behind it parts
+// nothing in YAML.
+func (v value) rejoined() value {
+	if v.kind != mapping || len(v.members) != 1 {
+		return v
+	}
+	m := v.members[0]
+	adjacent := m.place.Line == m.value.place.Line && m.place.Column+len(m.name)+1 == m.value.place.Column
+	if m.value.kind != scalar || !adjacent {
+		return v
+	}
+	return value{place: m.place, text: m.name + ":" + m.value.text}
 }
 
 func (r *reader) readMapping(at Place, pairs []*ast.MappingValueNode, depth int) value {

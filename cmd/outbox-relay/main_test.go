@@ -18,7 +18,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/outboxrelay/outbox-relay/test/harness"))
+	// The shared server ends with the process, and so does its watcher.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/outboxrelay/outbox-relay/test/harness/internal/guard.(*Process).wait"))
 }
 
 // buffer may be written by the program's goroutines while a test reads it.
