@@ -136,8 +136,13 @@ func PartitionDDL(o OutboxOptions, day time.Time) (string, error) {
 	}
 	from := day.UTC().Truncate(24 * time.Hour)
 	to := from.Add(24 * time.Hour)
+	name := o.Table + from.Format("_20060102")
+	// Cut by the server, the names of two days would be one.
+	if err := checkNames(name); err != nil {
+		return "", err
+	}
 	return fmt.Sprintf("create table %s partition of %s for values from (%s) to (%s) %s",
-		quote(o.Schema, o.Table+from.Format("_20060102")), o.name(),
+		quote(o.Schema, name), o.name(),
 		literal(from.Format("2006-01-02 15:04:05+00")), literal(to.Format("2006-01-02 15:04:05+00")),
 		fmt.Sprintf(storage, o.FillFactor)), nil
 }

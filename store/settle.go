@@ -20,7 +20,7 @@ type Batch struct {
 	// Progress holds once the batch commits. A smaller one than is stored
 	// leaves the stored one.
 	Progress outbox.Progress
-	Outcomes []outbox.Outcome
+	Outcomes []outbox.Outcome // Settle sorts them by ticket, in place
 	// Stop, where it is not "", stops the line in the same commit, with
 	// this reason; the first stop is kept.
 	Stop string
