@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 )
 
 // properties gives the configuration of node n.
@@ -91,11 +92,25 @@ func plainUsers(users []User) string {
 	return b + ";"
 }
 
-// format writes a properties file in a stable order.
+// format writes a properties file in a stable order. Java reads such files as
+// Latin-1, so everything beyond ASCII is escaped.
 func format(p map[string]string) []byte {
 	var b strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(p)) {
-		fmt.Fprintf(&b, "%s=%s\n", k, strings.ReplaceAll(p[k], `\`, `\\`))
+		b.WriteString(k + "=")
+		for _, r := range p[k] {
+			switch {
+			case r == '\\':
+				b.WriteString(`\\`)
+			case r > '~':
+				for _, unit := range utf16.Encode([]rune{r}) {
+					fmt.Fprintf(&b, `\u%04x`, unit)
+				}
+			default:
+				b.WriteRune(r)
+			}
+		}
+		b.WriteByte('\n')
 	}
 	return []byte(b.String())
 }
