@@ -351,21 +351,23 @@ func TestTopicLimitIsReadAndWatched(t *testing.T) {
 	eventually(t, "the change to be noticed", func() bool { n, _ := limit(); return n == 7000 })
 }
 
-// One chunk is one batch, with many lanes, a slow broker and a sender that
-// drains while chunks are handed over.
+// One chunk is one batch, with many lanes, slow brokers and senders that drain
+// while chunks are handed over. The chunks are made small so that there are
+// many; with the client's own manual partitioner one in a hundred is split.
 func TestOneChunkIsOneBatch(t *testing.T) {
 	t.Parallel()
-	k := fake(t, 1)
+	k := fake(t, 2)
 	k.CreateTopic(t, "a", 64, nil)
 	var n atomic.Int64
 	k.Cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 		k.Cluster.KeepControl()
-		if n.Add(1)%3 == 0 {
-			k.Cluster.SleepControl(func() { time.Sleep(2 * time.Millisecond) })
+		if n.Add(1)%2 == 0 {
+			k.Cluster.SleepControl(func() { time.Sleep(time.Millisecond) })
 		}
 		return nil, nil, false
 	})
 	r := start(t, k.Brokers())
+	r.kafka.pump.box.call(func() { r.kafka.pump.pace.chunkRecords, r.kafka.pump.pace.chunkBytes = 60, 16<<10 })
 	want := map[string][]string{}
 	for i := range 60_000 {
 		e := ev("a", "k"+strconv.Itoa(i%500), i)

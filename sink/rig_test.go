@@ -111,7 +111,8 @@ func (b *batchCount) OnProduceBatchWritten(_ kgo.BrokerMetadata, _ string, _ int
 func start(t testing.TB, brokers []string, change ...func(*Config)) *rig {
 	t.Helper()
 	r := &rig{t: t}
-	config := Config{Brokers: brokers, Slot: "test", ClientOptions: []kgo.Opt{kgo.WithHooks(&r.batches), kgo.MetadataMinAge(50 * time.Millisecond)}}
+	config := Config{Brokers: brokers, Slot: "test", ClientOptions: []kgo.Opt{kgo.WithHooks(&r.batches), kgo.MetadataMinAge(10 * time.Millisecond),
+		kgo.RetryBackoffFn(func(int) time.Duration { return 5 * time.Millisecond })}}
 	for _, f := range change {
 		f(&config)
 	}
