@@ -146,7 +146,7 @@ func (d *demo) problems(r verdict.Result, out *report, end ending) []string {
 	add(r.Foreign, "%d records belong to no committed row")
 	add(r.Altered, "%d records differ from their row")
 	add(r.BadSource, "%d numbers are missing in the table: the demo's writers are wrong")
-	add(int(d.ledger.Read(time.Now()).Committed)-r.Rows, "the server said COMMIT for %d rows more than the table has")
+	add(max(0, int(d.ledger.Read(time.Now()).Committed)-r.Rows), "the server said COMMIT for %d rows more than the table has")
 	add(d.relay.Counts().Deaths, "the relay ended by itself %d times")
 	if r.Rows == 0 {
 		list = append(list, "nothing was written")

@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -32,7 +33,7 @@ type window struct {
 type Ledger struct {
 	mu     sync.Mutex
 	open   map[ID]*row // what has not arrived
-	queue  []*row      // the same, by time of commit; its front is never over
+	queue  []*row      // the same, by time of commit, some that are over among them; never the front
 	counts Counts
 	all    Histogram
 	calm   Histogram // without what a fault overlaps
@@ -112,8 +113,12 @@ func (l *Ledger) close(id ID) {
 	}
 }
 
-// trim takes what is over from the front of the queue.
+// trim takes what is over from the front of the queue, and from all of it when
+// one lost row at the front keeps many behind it.
 func (l *Ledger) trim() {
+	if len(l.queue) > 1024 && len(l.queue) > 2*len(l.open) {
+		l.queue = slices.DeleteFunc(l.queue, func(r *row) bool { return r.state == over })
+	}
 	for len(l.queue) > 0 && l.queue[0].state == over {
 		l.queue[0] = nil
 		l.queue = l.queue[1:]

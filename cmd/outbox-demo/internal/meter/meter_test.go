@@ -157,3 +157,24 @@ func TestSecondStartsAnew(t *testing.T) {
 		t.Errorf("second second: %+v", q)
 	}
 }
+
+// Law: memory follows what is on its way, not what has passed, also behind a
+// row that never arrives; and the lag stays that row's age.
+func TestLostRowKeepsNothingBehindIt(t *testing.T) {
+	t.Parallel()
+	at, l := clock(), meter.NewLedger()
+	l.Committing([]meter.ID{{}}, at(0))
+	l.Committed([]meter.ID{{}})
+	for i := range 50_000 {
+		one := []meter.ID{{1, byte(i), byte(i >> 8)}}
+		l.Committing(one, at(1))
+		l.Committed(one)
+		l.Seen(one[0], at(1))
+		if n := l.Queued(); n > 1025 {
+			t.Fatalf("%d rows queued with one on its way", n)
+		}
+	}
+	if r := l.Read(at(9)); r.Lag != 9*time.Second || r.InFlight != 1 {
+		t.Errorf("%+v", r)
+	}
+}
