@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outboxrelay/outbox-relay/outbox"
 	"github.com/outboxrelay/outbox-relay/relay"
@@ -147,4 +148,37 @@ func TestPromotionUnderLoad(t *testing.T) {
 			t.Errorf("row %s was committed and is in no topic", id)
 		}
 	}
+}
+
+// TestStallBehindAStandbyIsNamed proves that a server which holds the stream
+// back for a standby named in synchronized_standby_slots is told apart from an
+// idle one: the state is blocked, in words, and ends by itself.
+func TestStallBehindAStandbyIsNamed(t *testing.T) {
+	t.Parallel()
+	harness.Need(t, harness.PostgresMajor(17))
+	primary := harness.StartPostgres(t, harness.PostgresOptions{Major: 17})
+	s := newSite(t, primary)
+	r := s.start(t, func(c *relay.Config) {
+		c.Failover = true
+		c.FactsEvery = 200 * time.Millisecond
+	})
+	streaming(t, r)
+	s.insert(t, "a")
+	s.waitStatus(t, 2, 1)
+	s.db.Exec(t, `select pg_create_physical_replication_slot('standby_1')`)
+	s.db.Exec(t, `alter system set synchronized_standby_slots = 'standby_1'`)
+	s.db.Exec(t, `select pg_reload_conf()`)
+	eventually(t, "the setting", func() bool { return s.db.Query1(t, `show synchronized_standby_slots`) == "standby_1" })
+	s.insert(t, "b")
+	eventually(t, "blocked", func() bool {
+		st := r.Status()
+		return st.State == relay.Blocked && strings.Contains(st.Reason, "synchronized_standby_slots")
+	})
+	if got := s.db.Query1(t, `select count(*) from public.outbox where status = 0`); got != "1" {
+		t.Fatalf("the stall has not bitten: %s rows READY", got)
+	}
+	s.db.Exec(t, `alter system reset synchronized_standby_slots`)
+	s.db.Exec(t, `select pg_reload_conf()`)
+	s.waitStatus(t, 2, 2)
+	streaming(t, r)
 }

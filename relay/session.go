@@ -26,6 +26,8 @@ type session struct {
 	loop   *loop
 	table  cdc.TableInfo
 	own    ownership
+
+	written uint32 // the timeline that the position row was written on; 0 on the first start
 }
 
 // closeTimeout bounds the polite part of closing connections.
@@ -80,6 +82,7 @@ func (s *session) start(ctx context.Context) error {
 	}
 	at := slot
 	if known {
+		s.written = row.Progress.Timeline
 		p, err := checkFork(row.Progress, s.own.history)
 		if err != nil {
 			return err
@@ -161,7 +164,12 @@ func (s *session) takeOver(ctx context.Context) error {
 	if owned.StoppedAt != nil {
 		return &PreflightError{ExitCode: 1, Text: fmt.Sprintf("the line was stopped by policy at %v and waits for a person", owned.StoppedAt)}
 	}
+	// The takeover has put the row on our timeline; what it says was
+	// written on the one before.
 	before := owned.Progress
+	if s.written != 0 {
+		before.Timeline = s.written
+	}
 	if s.own.progress, err = checkFork(before, s.own.history); err != nil {
 		return err
 	}
