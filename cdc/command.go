@@ -144,6 +144,14 @@ func (s *Stream) query(ctx context.Context, sql string) ([][]string, error) {
 	defer cancel()
 	stop := s.bind(ctx)
 	defer stop()
+	rows, err := s.exchange(sql)
+	if err != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("%w (%w)", err, context.Cause(ctx))
+	}
+	return rows, err
+}
+
+func (s *Stream) exchange(sql string) ([][]string, error) {
 	b, err := appendQuery(nil, sql)
 	if err != nil {
 		return nil, err
@@ -151,11 +159,7 @@ func (s *Stream) query(ctx context.Context, sql string) ([][]string, error) {
 	if _, err := s.conn.Write(b); err != nil {
 		return nil, err
 	}
-	rows, err := s.answer()
-	if err != nil && ctx.Err() != nil {
-		return nil, fmt.Errorf("%w (%w)", err, context.Cause(ctx))
-	}
-	return rows, err
+	return s.answer()
 }
 
 // answer reads until the command is over or the stream has begun.
