@@ -20,15 +20,15 @@ func TestForkCheck(t *testing.T) {
 		diverged bool
 		fork     outbox.LSN
 	}{
-		"same timeline":      {in: outbox.Progress{Timeline: 3, LSN: 900}, want: outbox.Progress{Timeline: 3, LSN: 900}},
-		"below the fork":     {in: outbox.Progress{Timeline: 2, LSN: 150}, want: outbox.Progress{Timeline: 3, LSN: 150}},
-		"at the fork":        {in: outbox.Progress{Timeline: 2, LSN: 200}, want: outbox.Progress{Timeline: 3, LSN: 200}},
-		"two forks ago":      {in: outbox.Progress{Timeline: 1, LSN: 90}, want: outbox.Progress{Timeline: 3, LSN: 90}},
-		"above the fork":     {in: outbox.Progress{Timeline: 2, LSN: 201}, diverged: true, fork: 200},
-		"between the forks":  {in: outbox.Progress{Timeline: 1, LSN: 150}, diverged: true, fork: 100},
-		"not an ancestor":    {in: outbox.Progress{Timeline: 7, LSN: 10}, diverged: true},
-		"inside, kept":       {in: outbox.Progress{Timeline: 2, LSN: 150, NextCommit: 160, NextIndex: 4}, want: outbox.Progress{Timeline: 3, LSN: 150, NextCommit: 160, NextIndex: 4}},
-		"inside, lost by it": {in: outbox.Progress{Timeline: 2, LSN: 150, NextCommit: 230, NextIndex: 4}, want: outbox.Progress{Timeline: 3, LSN: 150}},
+		"same timeline":       {in: outbox.Progress{Timeline: 3, LSN: 900}, want: outbox.Progress{Timeline: 3, LSN: 900}},
+		"below the fork":      {in: outbox.Progress{Timeline: 2, LSN: 150}, want: outbox.Progress{Timeline: 3, LSN: 150}},
+		"at the fork":         {in: outbox.Progress{Timeline: 2, LSN: 200}, want: outbox.Progress{Timeline: 3, LSN: 200}},
+		"two forks ago":       {in: outbox.Progress{Timeline: 1, LSN: 90}, want: outbox.Progress{Timeline: 3, LSN: 90}},
+		"above the fork":      {in: outbox.Progress{Timeline: 2, LSN: 201}, diverged: true, fork: 200},
+		"between the forks":   {in: outbox.Progress{Timeline: 1, LSN: 150}, diverged: true, fork: 100},
+		"not an ancestor":     {in: outbox.Progress{Timeline: 7, LSN: 10}, diverged: true},
+		"inside is forgotten": {in: outbox.Progress{Timeline: 2, LSN: 150, NextCommit: 160, NextIndex: 4}, want: outbox.Progress{Timeline: 3, LSN: 150}},
+		"inside, same":        {in: outbox.Progress{Timeline: 3, LSN: 150, NextCommit: 160, NextIndex: 4}, want: outbox.Progress{Timeline: 3, LSN: 150, NextCommit: 160, NextIndex: 4}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -101,11 +101,9 @@ func checkFork(p outbox.Progress, h history) (outbox.Progress, error) {
 		if p.LSN > f.SwitchLSN {
 			return p, &DivergedError{Progress: p, Current: h.current, Fork: f.SwitchLSN}
 		}
-		if p.NextCommit >= f.SwitchLSN {
-			p.NextCommit, p.NextIndex = 0, 0 // that transaction was lost with the old timeline
-		}
-		p.Timeline = h.current
-		return p, nil
+		// What was settled inside a transaction is forgotten: after the fork
+		// another one may stand at that LSN. Its rows are looked up anyway.
+		return outbox.Progress{Timeline: h.current, LSN: p.LSN}, nil
 	}
 	return p, &DivergedError{Progress: p, Current: h.current}
 }

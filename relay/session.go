@@ -164,21 +164,13 @@ func (s *session) takeOver(ctx context.Context) error {
 	if owned.StoppedAt != nil {
 		return &PreflightError{ExitCode: 1, Text: fmt.Sprintf("the line was stopped by policy at %v and waits for a person", owned.StoppedAt)}
 	}
-	// The takeover has put the row on our timeline; what it says was
-	// written on the one before.
-	before := owned.Progress
-	if s.written != 0 {
-		before.Timeline = s.written
-	}
-	if s.own.progress, err = checkFork(before, s.own.history); err != nil {
-		return err
-	}
+	s.own.progress = owned.Progress
 	s.own.waiting = owned.Waiting
 	s.own.linesEvents, s.own.linesBytes, s.own.full = owned.LineEvents, owned.LineBytes, new(atomic.Bool)
 	// Sessions of this timeline noted how far they ever settled; after a
 	// failover that note may be older than what it speaks of.
 	s.own.lookUpTo = owned.Reached
-	if before.Timeline != id.Timeline {
+	if s.written != 0 && s.written != id.Timeline {
 		s.own.lookUpTo = owned.InsertLSN
 	}
 	s.loop = s.newLoop()

@@ -383,7 +383,6 @@ func (w *world) session(limit time.Duration, clean bool) error {
 	return err
 }
 
-
 // simulate plays one seed and returns what the oracle found.
 func simulate(t *testing.T, seed uint64, story func(string, ...any)) []error {
 	w := newWorld(seed, story)

@@ -135,7 +135,10 @@ func (s *Store) writeNonce(ctx context.Context, t Takeover, nonce string) error 
 	if err := s.matches(row, t); err != nil {
 		return err
 	}
-	_, err = s.conn.Exec(ctx, `update outbox_relay.position set session = $2::text::uuid, timeline = $3, updated_at = now() where relay = $1`,
+	// What was settled inside a transaction belongs to the timeline that
+	// wrote it: after a failover another transaction may stand at that LSN.
+	_, err = s.conn.Exec(ctx, `update outbox_relay.position set session = $2::text::uuid, timeline = $3, updated_at = now(),
+		next_commit = case when timeline = $3 then next_commit end, next_index = case when timeline = $3 then next_index else 0 end where relay = $1`,
 		s.cfg.Relay, nonce, int64(t.Timeline))
 	if err != nil {
 		return fmt.Errorf("writing the nonce: %w", err)
