@@ -73,7 +73,7 @@ func suspicious(text string) error {
 	encode := errors.New("a special character in the URL is not percent-encoded (such as @ as %40, / as %2F, # as %23, ? as %3F); or put the password into postgres.password_file")
 	if !isURL(text) {
 		if strings.Contains(text, "://") {
-			return errors.New("want postgres://user@host:port/database, or host=... dbname=...")
+			return errors.New("want postgres://user@host:port/database, or the form host=... dbname=... of libpq")
 		}
 		return nil
 	}
@@ -115,6 +115,16 @@ func parseDSN(text string) (*pgx.ConnConfig, error) {
 		return nil, errors.New("this is not a usable URL; want postgres://user@host:port/database, with special characters percent-encoded, or the password in postgres.password_file")
 	}
 	return nil, errors.New("want postgres://user@host:port/database, or host=... dbname=... with values in single quotes where they hold blanks")
+}
+
+// hasPassword says whether a connection string that can be read holds a
+// password of its own, rather than getting one from PGPASSWORD or .pgpass:
+// then it cannot be read where passwords are not allowed.
+func hasPassword(text string) bool {
+	options := pgx.ParseConfigOptions{}
+	options.ConnStringAllowedKeys = slices.DeleteFunc(slices.Clone(dsnKeys), func(k string) bool { return k == "password" })
+	_, err := pgx.ParseConfigWithOptions(text, options)
+	return err != nil
 }
 
 // withSSLMode adds the default that we want where the driver lets any mode

@@ -52,12 +52,16 @@ func TestNastyPasswordArrivesWhole(t *testing.T) {
 	if err := os.WriteFile(file, []byte(nasty+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	other := filepath.Join(t.TempDir(), "other")
+	if err := os.WriteFile(other, []byte("other"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	quoted := "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(nasty) + "'"
 	for name, p := range map[string]Postgres{
-		"url":       {Replication: (&url.URL{Scheme: "postgres", User: url.UserPassword("u", nasty), Host: "localhost", Path: "/db"}).String()},
-		"keywords":  {Replication: "host=localhost user=u dbname=db password=" + quoted},
-		"file":      {Replication: "postgres://u@localhost/db", PasswordFile: file},
-		"file wins": {Replication: "postgres://u:other@localhost/db", PasswordFile: file},
+		"url":         {Replication: (&url.URL{Scheme: "postgres", User: url.UserPassword("u", nasty), Host: "localhost", Path: "/db"}).String()},
+		"keywords":    {Replication: "host=localhost user=u dbname=db password=" + quoted},
+		"file":        {Replication: "postgres://u@localhost/db", PasswordFile: file},
+		"string wins": {Replication: "host=localhost user=u dbname=db password=" + quoted, PasswordFile: other},
 	} {
 		conf := Config{Postgres: p}
 		stream, err := conf.ReplicationConn()

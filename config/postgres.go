@@ -36,7 +36,7 @@ func (p Postgres) connect(key, text string) (*pgx.ConnConfig, error) {
 		return nil, fmt.Errorf("reading %s: %w", key, err)
 	}
 	p.finish(db.conn)
-	if p.PasswordFile == "" {
+	if p.PasswordFile == "" || hasPassword(text) {
 		return db.conn, nil
 	}
 	if err := p.freshPassword(&db.conn.Config); err != nil {

@@ -69,7 +69,7 @@ func sourceKeys() []key {
 		open("relay.mode", "word", "where events come from: cdc reads the log", func(c *Config) any { return &c.Relay.Mode }).words("cdc").notYet("poll", "exactly_once"),
 		secret("postgres.replication", "connection string", "URL or keyword form; used for the stream, connects directly (no pooler); empty: $DATABASE_URL, else the PG* variables", func(c *Config) any { return &c.Postgres.Replication }),
 		secret("postgres.query", "connection string", "for everything else; empty: the same as postgres.replication", func(c *Config) any { return &c.Postgres.Query }),
-		open("postgres.password_file", "path", "file with the password, read again at each connection; wins over a password in the connection string", func(c *Config) any { return &c.Postgres.PasswordFile }),
+		open("postgres.password_file", "path", "file with the password of connection strings that hold none, read again at each connection", func(c *Config) any { return &c.Postgres.PasswordFile }),
 		open("postgres.insecure", "bool", "true allows a weaker sslmode than verify-full to another machine", func(c *Config) any { return &c.Postgres.Insecure }),
 		open("postgres.connect_timeout", "duration", "limit of one connection attempt to one host", func(c *Config) any { return &c.Postgres.ConnectTimeout }).between(second/10, hour),
 		open("slot.name", "name", "the replication slot", func(c *Config) any { return &c.Slot.Name }).checked(slotName),

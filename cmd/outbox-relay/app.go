@@ -133,9 +133,6 @@ func group(use, short, long string, commands ...*cobra.Command) *cobra.Command {
 	return g
 }
 
-// load reads the configuration for a command that needs the whole of it.
-func (a *app) load() (*config.Loaded, error) { return config.Load(a.loadOptions()) }
-
 // loadForDatabase reads it for a command that talks to Postgres alone: it
 // does not ask where the brokers are.
 func (a *app) loadForDatabase() (*config.Loaded, error) {

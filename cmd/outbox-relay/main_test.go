@@ -17,7 +17,14 @@ import (
 	"github.com/outboxrelay/outbox-relay/config"
 )
 
+// asProgram makes the test binary behave as the program, for tests that need
+// a process of their own.
+const asProgram = "TEST_AS_PROGRAM"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
 	// The shared server ends with the process, and so does its watcher.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/outboxrelay/outbox-relay/test/harness/internal/guard.(*Process).wait"))
 }

@@ -247,7 +247,7 @@ func TestKafkaTLSFailsClosed(t *testing.T) {
 		kafka := harness.StartKfake(t, harness.KfakeOptions{Options: []kfake.Opt{kfake.NumBrokers(1), kfake.TLS(served), kfake.SeedTopics(1, "t")}})
 		s := newSite(t, "route: {template: t}\n")
 		s.must(t, "setup", "--apply", "--yes")
-		d := start(t, []string{"OUTBOX_RELAY_KAFKA__BROKERS=" + kafka.Brokers()[0], "OUTBOX_RELAY_KAFKA__TLS__ENABLED=true", "OUTBOX_RELAY_KAFKA__TLS__CA_FILE=" + file(t, "ca", string(ca.pem))}, "-c", s.file)
+		d := start(t, []string{"OUTBOX_RELAY_KAFKA__BROKERS=" + kafka.Brokers()[0], "OUTBOX_RELAY_SHUTDOWN__GRACE=200ms", "OUTBOX_RELAY_KAFKA__TLS__ENABLED=true", "OUTBOX_RELAY_KAFKA__TLS__CA_FILE=" + file(t, "ca", string(ca.pem))}, "-c", s.file)
 		s.Exec(t, `insert into public.outbox (aggregate_type, event_type, payload) values ('a', 'b', 'c')`)
 		env := []string{"OUTBOX_RELAY_LISTEN__PROBES=" + d.listening(t)}
 		d.until(t, name+": the reason", func() bool {
