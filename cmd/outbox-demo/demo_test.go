@@ -156,7 +156,7 @@ func TestJSONLine(t *testing.T) {
 	}
 	defer func() { _ = file.Close() }()
 	var out bytes.Buffer
-	if err := sample().print(asJSON, &out, view.NewScreen(file)); err != nil {
+	if err := sample().print(asJSON, &out, view.NewScreen(file, func() { t.Error("the file was lost") })); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Count(out.String(), "\n") != 1 || !strings.HasSuffix(out.String(), "}\n") {

@@ -34,16 +34,19 @@ func run(started time.Time, args []string, stdout io.Writer, stderr *os.File) in
 		_, _ = fmt.Fprintf(stderr, "outbox-demo: %v\n", err)
 		return exitUsage
 	}
-	// SIGPIPE too: "| head" ends the run, and while it clears up no write
-	// may end the process.
+	// Where somebody asks for SIGPIPE, a write to a closed pipe ("| head") is
+	// an error and not the end of the process. It is not among the signals
+	// that end the run, because each connection that the gate cuts brings one.
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
-	ctx, stop := signal.NotifyContext(context.Background(),
-		os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	defer signal.Stop(pipe)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	// A second signal ends the process at once; the keeper then clears up.
 	context.AfterFunc(ctx, stop)
-	screen := view.NewScreen(stderr)
+	ctx, lost := context.WithCancel(ctx)
+	defer lost()
+	screen := view.NewScreen(stderr, lost)
 	out, err := demonstrate(ctx, o, started, screen)
 	screen.Leave()
 	switch {

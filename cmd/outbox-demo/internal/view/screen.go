@@ -12,10 +12,10 @@ import (
 )
 
 // Screen shows frames, one after the other, and lines of progress before and
-// after them. Use it from one goroutine. Errors of writing are ignored: a
-// terminal that is gone must not end the demo before it has cleaned up.
+// after them. Use it from one goroutine.
 type Screen struct {
 	out    io.Writer
+	lost   func() // called at each error of writing
 	shape  func() Shape
 	live   bool
 	drawn  int // lines of the picture that stands now
@@ -25,10 +25,11 @@ type Screen struct {
 }
 
 // NewScreen shows on f: a picture where it is a terminal, lines elsewhere. It
-// honours NO_COLOR and TERM=dumb.
-func NewScreen(f *os.File) *Screen {
+// honours NO_COLOR and TERM=dumb. lost is called when nobody sees the screen
+// any more.
+func NewScreen(f *os.File, lost func()) *Screen {
 	live := term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
-	return &Screen{out: f, live: live, second: -1, shape: func() Shape {
+	return &Screen{out: f, lost: lost, live: live, second: -1, shape: func() Shape {
 		width, height, err := term.GetSize(int(f.Fd()))
 		if err != nil || width <= 0 || height <= 0 {
 			width, height = 80, 24
@@ -40,13 +41,19 @@ func NewScreen(f *os.File) *Screen {
 // Line prints one line of progress, below the picture if one stands.
 func (s *Screen) Line(format string, args ...any) {
 	s.Leave()
-	_, _ = fmt.Fprintf(s.out, "demo: "+format+"\n", args...)
+	s.write(fmt.Sprintf("demo: "+format+"\n", args...))
 }
 
 // Print prints text as it is, below the picture if one stands.
 func (s *Screen) Print(text string) {
 	s.Leave()
-	_, _ = io.WriteString(s.out, text)
+	s.write(text)
+}
+
+func (s *Screen) write(text string) {
+	if _, err := io.WriteString(s.out, text); err != nil {
+		s.lost()
+	}
 }
 
 // Show draws the frame in the place of the last one. Where there is no
@@ -73,13 +80,13 @@ func (s *Screen) Show(f Frame) {
 	}
 	b.WriteString("\x1b[J") // a shorter picture leaves nothing of a longer one
 	s.drawn, s.width = len(lines), shape.Width
-	_, _ = io.WriteString(s.out, b.String())
+	s.write(b.String())
 }
 
 // Leave lets the picture stand and gives the cursor back.
 func (s *Screen) Leave() {
 	if s.drawn > 0 {
-		_, _ = io.WriteString(s.out, "\x1b[?25h\n")
+		s.write("\x1b[?25h\n")
 		s.drawn = 0
 	}
 }
@@ -87,7 +94,7 @@ func (s *Screen) Leave() {
 // plain prints what happened since the last call, and one line a second.
 func (s *Screen) plain(f Frame) {
 	for _, e := range f.Events[slices.Index(f.Events, s.told)+1:] {
-		_, _ = fmt.Fprintf(s.out, "demo: %s %s\n", Clock(e.At), e.Text)
+		s.write(fmt.Sprintf("demo: %s %s\n", Clock(e.At), e.Text))
 		s.told = e
 	}
 	second := int(f.Elapsed / time.Second)
@@ -96,7 +103,7 @@ func (s *Screen) plain(f Frame) {
 	}
 	s.second = second
 	r := f.Reading
-	_, _ = fmt.Fprintf(s.out, "demo: %s of %s %s: relay %s, broker %s, committed %d, published %d (%.0f/s), in flight %d, lag %s ms, slot lag %s, p50/p99 %s\n",
+	s.write(fmt.Sprintf("demo: %s of %s %s: relay %s, broker %s, committed %d, published %d (%.0f/s), in flight %d, lag %s ms, slot lag %s, p50/p99 %s\n",
 		Clock(f.Elapsed), Clock(f.Total), f.Phase.Word, f.Relay.Word, f.Broker.Word,
-		r.Committed, r.Arrived, f.Read, r.InFlight, Millis(r.Lag), Bytes(f.SlotLag), pair(f.Second))
+		r.Committed, r.Arrived, f.Read, r.InFlight, Millis(r.Lag), Bytes(f.SlotLag), pair(f.Second)))
 }
