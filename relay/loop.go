@@ -245,6 +245,9 @@ func (l *loop) advance(ctx context.Context, now time.Time) error {
 	if due, ok := l.cut.dueAt(); ok && l.settler.idle() && due.Before(until) {
 		until = due
 	}
+	if due, ok := l.stat.dueBy(); ok && due.Before(until) {
+		until = due
+	}
 	if l.stopping() || !l.room() {
 		l.stat.held(l.wait(until))
 		l.lastHeard = time.Now() // silence counts only while we listen

@@ -33,6 +33,7 @@ type stats struct {
 	sampled     int
 	ages        []age
 	flushed     time.Time
+	dirty       bool // something was counted since
 }
 
 // age is when the row of a ticket was committed.
@@ -97,6 +98,7 @@ func (s *stats) message(k decode.Kind, n int) {
 	case decode.KindLogical:
 		i = kindMessage
 	}
+	s.dirty = true
 	s.now.Messages[i]++
 	s.now.Bytes += uint64(n)
 }
@@ -147,6 +149,7 @@ var refusalClasses = [refusals]outbox.Class{"unknown", outbox.ClassTooLarge, out
 const sampleEvery = 16
 
 func (s *stats) outcome(o outbox.Outcome, now time.Time) {
+	s.dirty = true
 	s.now.Verdicts[o.Verdict&7]++
 	if o.Verdict == outbox.Refused {
 		s.now.Refused[max(0, slices.Index(refusalClasses[:], o.Refusal.Class))]++
@@ -164,6 +167,7 @@ func (s *stats) outcome(o outbox.Outcome, now time.Time) {
 }
 
 func (s *stats) batch(b *batch) {
+	s.dirty = true
 	s.now.Batches++
 	s.now.Shown += uint64(b.result.Shown)
 	s.now.Pending += uint64(b.result.Pending)
@@ -187,9 +191,13 @@ func (s *stats) turn(l *loop, now time.Time) {
 	}
 }
 
+// dueBy is when the loop should turn for the counts' sake, so that they do
+// not stay behind when it falls idle; false when nothing was counted.
+func (s *stats) dueBy() (time.Time, bool) { return s.flushed.Add(flushEvery), s.dirty }
+
 // flush publishes the counts.
 func (s *stats) flush(l *loop, now time.Time) {
-	s.flushed = now
+	s.flushed, s.dirty = now, false
 	c := &s.now
 	c.Received, c.Decided, c.Stored, c.Confirmed = l.received, l.tracker.Decided().LSN, l.stored.LSN, l.confirmed
 	c.HeldRows, c.HeldBytes = l.tracker.Held()

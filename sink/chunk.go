@@ -49,7 +49,6 @@ type chunk struct {
 	items []item // never grown once records were handed over: the client points into it
 	arena arena
 	bytes int // uncompressed size of the batch
-	value int // bytes of keys and values, for the gauge
 
 	suspected bool // formed in the search for a record that was refused
 
@@ -75,7 +74,7 @@ func (p *pump) fresh(l *lane, n int) *chunk {
 	}
 	c.arena.reset()
 	c.lane, c.session, c.producer = l, p.session, p.producer
-	c.bytes, c.value, c.suspected = batchOverhead, 0, l.suspects > 0
+	c.bytes, c.suspected = batchOverhead, l.suspects > 0
 	c.broken.Store(false)
 	return c
 }

@@ -16,7 +16,6 @@ func (p *pump) decide(c *chunk) {
 	l.chunk = nil
 	c.producer.inflight--
 	p.inflightRecords -= len(c.items)
-	p.inflightBytes -= c.value
 	ours := c.session == p.session // else a session that is over: nothing is reported or sent again
 
 	rest := p.acknowledge(c, ours)

@@ -40,7 +40,6 @@ func (p *pump) handOverReady() {
 		l.chunk = c
 		c.producer.inflight++
 		p.inflightRecords += len(c.items)
-		p.inflightBytes += c.value
 		p.handOver(c)
 		if bytes += c.bytes; bytes >= p.pace.chunkBytes {
 			p.flush() // lets the sender work while we form the next ones
@@ -134,7 +133,6 @@ func (p *pump) fits(c *chunk, it *item) bool {
 		return false
 	}
 	c.bytes = size
-	c.value += len(it.record.Key) + len(it.record.Value)
 	return true
 }
 

@@ -20,8 +20,6 @@ type metrics struct {
 	errors    *prometheus.CounterVec // topic, class, error
 	duration  prometheus.Histogram
 	sizes     *sizeHistogram
-	records   prometheus.Gauge
-	bytes     prometheus.Gauge
 
 	labels    map[string]bool // topics that have a label of their own
 	maxTopics int
@@ -39,10 +37,6 @@ func newMetrics(registerer prometheus.Registerer, slot string, maxTopics int) (*
 		"Records that all in-sync replicas have acknowledged. Does not move while nothing is published.")), []string{"topic", "source"})
 	m.errors = prometheus.NewCounterVec(prometheus.CounterOpts(opts("publish_errors_total",
 		"Answers that refused something: permanent ones name a record, retriable ones a topic or the cluster. Zero in good health.")), []string{"topic", "class", "error"})
-	m.records = prometheus.NewGauge(prometheus.GaugeOpts(opts("inflight_records",
-		"Records handed to the client and not yet answered. Zero when nothing is under way.")))
-	m.bytes = prometheus.NewGauge(prometheus.GaugeOpts(opts("inflight_bytes",
-		"Bytes of keys and values handed to the client and not yet answered. Zero when nothing is under way.")))
 	m.duration = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Namespace: "outbox_relay", Name: "publish_duration_seconds", ConstLabels: labels,
 		Help:    "Time from handing a chunk of records to the client until its acknowledgement; one observation a chunk.",
@@ -52,7 +46,7 @@ func newMetrics(registerer prometheus.Registerer, slot string, maxTopics int) (*
 	if registerer == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.published, m.errors, m.records, m.bytes, m.duration, m.sizes} {
+	for _, c := range []prometheus.Collector{m.published, m.errors, m.duration, m.sizes} {
 		if err := registerer.Register(c); err != nil {
 			m.close()
 			return nil, fmt.Errorf("registering the sink's metrics: %w", err)
@@ -85,11 +79,6 @@ func (m *metrics) topicLabel(topic string) string {
 // failed counts an answer that refused something.
 func (m *metrics) failed(topic, class, code string, n int) {
 	m.errors.WithLabelValues(topic, class, code).Add(float64(n))
-}
-
-func (m *metrics) inflight(records, bytes int) {
-	m.records.Set(float64(records))
-	m.bytes.Set(float64(bytes))
 }
 
 // sizeBounds are the upper bounds of outbox_relay_record_bytes, in bytes.

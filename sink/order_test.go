@@ -34,7 +34,7 @@ func drawPlan(t *rapid.T, topic string) plan {
 		topic:      topic,
 		partitions: rapid.IntRange(1, 4).Draw(t, "partitions"),
 		keys:       rapid.IntRange(1, 12).Draw(t, "keys"),
-		rows:       rapid.IntRange(1, 600).Draw(t, "rows"),
+		rows:       rapid.IntRange(1, 400).Draw(t, "rows"),
 		skip:       rapid.Bool().Draw(t, "skip"),
 		kick:       rapid.SampledFrom([]int{1, 7, 50, 1000}).Draw(t, "kick"),
 		chunk:      rapid.SampledFrom([]int{1, 3, 20, 4096}).Draw(t, "chunk"),
@@ -46,7 +46,7 @@ func drawPlan(t *rapid.T, topic string) plan {
 		bad: map[int]string{},
 	}
 	if p.chunk < 20 {
-		p.rows = min(p.rows, 60) // each chunk is a round trip
+		p.rows = min(p.rows, 40) // each chunk is a round trip
 	}
 	if p.trouble != nil {
 		// A refused batch makes the client raise its epoch, and the fake keeps
@@ -119,7 +119,7 @@ func (p plan) run(t *testing.T, k *harness.Kfake) (problem string) {
 	poison := poisons(k.Cluster, p.topic, p.partitions, "POISON", kerr.InvalidRecord)
 	defer poison.Remove()
 	if p.chunk < 20 {
-		p.rows = min(p.rows, 60) // each chunk is a round trip
+		p.rows = min(p.rows, 40) // each chunk is a round trip
 	}
 	if p.trouble != nil {
 		var n atomic.Uint32

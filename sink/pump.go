@@ -50,7 +50,6 @@ type pump struct {
 	retired  []*producer // earlier ones with chunks still in flight
 
 	inflightRecords int
-	inflightBytes   int
 
 	now      time.Time
 	due      time.Time // the earliest time at which attend has something to do
@@ -104,7 +103,6 @@ func (p *pump) turn(now time.Time) {
 	if p.inflightRecords > 0 && now.Sub(p.flushed) >= p.pace.nudge {
 		p.flush()
 	}
-	p.metrics.inflight(p.inflightRecords, p.inflightBytes)
 	p.show()
 }
 
@@ -271,10 +269,11 @@ func (p *pump) shutdown() {
 
 // send runs work on a goroutine of its own and its result on the pump.
 func (p *pump) send(work func(ctx context.Context) func()) {
+	limit := p.pace.request
 	p.errand.Add(1)
 	go func() {
 		defer p.errand.Done()
-		ctx, cancel := context.WithTimeout(p.ctx, p.pace.request)
+		ctx, cancel := context.WithTimeout(p.ctx, limit)
 		defer cancel()
 		if result := work(ctx); result != nil {
 			p.box.call(result)

@@ -122,7 +122,7 @@ func start(t testing.TB, brokers []string, change ...func(*Config)) *rig {
 	}
 	t.Cleanup(kafka.Close)
 	p := &kafka.pump.pace
-	p.nudge, p.backoffFirst, p.backoffLast, p.refresh = 10*time.Millisecond, 20*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond
+	p.nudge, p.backoffFirst, p.backoffLast, p.refresh = 10*time.Millisecond, 5*time.Millisecond, 40*time.Millisecond, 200*time.Millisecond
 	r.kafka = kafka
 	r.begin()
 	return r

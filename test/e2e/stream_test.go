@@ -183,3 +183,39 @@ func TestOneOversizedRowAmong500(t *testing.T) {
 		t.Fatalf("the reason does not say both sizes: %s", detail)
 	}
 }
+
+// TestMetricsAreServed proves that the listener gives the stream's metrics by
+// their names, without a duplicate (which would be an error of the whole
+// answer), while rows flow.
+func TestMetricsAreServed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, harness.SharedPostgres(t, 0), harness.StartKfake(t, harness.KfakeOptions{}))
+	p := s.start(t)
+	p.ready()
+	s.insert(t, "a", "b", "c")
+	s.settled(t)
+	var text string
+	eventually(t, 30*time.Second, "the facts are read", func() bool {
+		text = p.get("/metrics")
+		return strings.Contains(text, "outbox_relay_slot_lag_bytes{") && strings.Contains(text, `outcome="shown"`) && !strings.Contains(text, `outcome="shown",slot="s_`+s.db.Name()+`"} 0`)
+	})
+	slot := fmt.Sprintf(`slot="s_%s"`, s.db.Name())
+	for _, want := range []string{
+		`outbox_relay_state{` + slot + `,state="streaming"} 1`,
+		`outbox_relay_rows_received_total{op="insert",` + slot + `} 3`,
+		`outbox_relay_records_published_total{` + slot + `,source="stream",topic="` + s.topic + `"} 3`,
+		`outbox_relay_status_updates_total{outcome="shown",` + slot + `} 3`,
+		`outbox_relay_inflight_records{` + slot + `} 0`,
+		`outbox_relay_publication_ok{publication="outbox_relay_pub",` + slot + `} 1`,
+		`outbox_relay_slot_active{` + slot + `} 1`,
+		`outbox_relay_commit_to_ack_seconds_count{` + slot + `} 3`,
+		"outbox_relay_build_info{", "outbox_relay_kafka_connects_total{", "go_goroutines", "process_resident_memory_bytes",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("missing: %s", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+}
