@@ -118,6 +118,7 @@ func (l *loop) insert(ctx context.Context, at outbox.LSN) error {
 		l.stat.skipped(skipStatus, 1)
 		return nil
 	}
+	failpoint(fpReceived)
 	if p.Commit <= l.own.lookUpTo {
 		return l.replayed(ctx, e)
 	}
@@ -133,12 +134,14 @@ func (l *loop) publish(e *outbox.Event) {
 	t := l.tracker.Hold(e.Position.Index, e.Bytes())
 	l.txn.rows = true
 	l.stat.sent(t, e.CommitTime)
+	failpoint(fpHeld)
 	if e.DeliverAfter.After(e.CommitTime) && e.Defect == "" {
 		// Both times are the database's: no clock of ours decides.
 		l.box.put(outbox.Outcome{Ticket: t, Event: e, Verdict: outbox.Scheduled, Record: l.pub.Encode(e)})
 		return
 	}
 	l.pub.Publish(t, e)
+	failpoint(fpPublished)
 }
 
 // commit leaves the mark: the transaction's end LSN, exactly.

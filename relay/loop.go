@@ -171,6 +171,7 @@ func (l *loop) end(err error) {
 // its batch.
 func (l *loop) outcome(o outbox.Outcome, now time.Time) {
 	l.stat.outcome(o, now)
+	failpoint(fpAcked)
 	if o.Verdict == outbox.Acked && l.cfg.WriteBack.settlesAtAck() {
 		l.tracker.Decide(o.Ticket)
 		l.tracker.Settle(o.Ticket)
@@ -195,6 +196,7 @@ func (l *loop) settled(b *batch) {
 	l.cut.ownWrite = b.result.LSN
 	l.own.addLined(b)
 	l.stat.batch(b)
+	failpoint(fpBatchBack)
 }
 
 // cutBatch hands the settler its next batch when one is due and it is idle.
@@ -211,6 +213,7 @@ func (l *loop) cutBatch(now time.Time) {
 			}
 		}
 		l.sent = l.tracker.Decided()
+		failpoint(fpBatchCut)
 		l.settler.send(&batch{outcomes: outcomes, progress: l.sent})
 	}
 }
@@ -226,9 +229,13 @@ func (l *loop) report(now time.Time) error {
 	}
 	if moved {
 		l.confirmed = target
+		failpoint(fpConfirming)
 	}
 	if err := l.src.Confirm(l.confirmed, beat); err != nil {
 		return fmt.Errorf("confirming %v: %w", l.confirmed, err)
+	}
+	if moved {
+		failpoint(fpConfirmed)
 	}
 	if beat {
 		l.nextBeat = now.Add(l.cfg.Beat)
@@ -308,6 +315,7 @@ func (l *loop) read(ctx context.Context, until, now time.Time) error {
 		}
 	}
 	l.pub.Kick()
+	failpoint(fpKicked)
 	return nil
 }
 

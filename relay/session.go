@@ -156,11 +156,13 @@ func (s *session) readHistory(ctx context.Context) error {
 // takeOver makes the position row ours: from its commit on, nothing of an
 // older session commits. Only then is anything read from it.
 func (s *session) takeOver(ctx context.Context) error {
+	failpoint(fpStreamStarted)
 	id := s.stream.Identity()
 	owned, err := s.store.TakeOver(ctx, store.Takeover{SystemID: id.SystemID, Timeline: id.Timeline, Start: s.stream.Received()})
 	if err != nil {
 		return fmt.Errorf("taking over the position row: %w", err)
 	}
+	failpoint(fpTakenOver)
 	if owned.StoppedAt != nil {
 		return &PreflightError{ExitCode: 1, Text: fmt.Sprintf("the line was stopped by policy at %v and waits for a person", owned.StoppedAt)}
 	}

@@ -136,6 +136,7 @@ func (p *settlerPort) write(ctx context.Context, b *batch) error {
 	for wait := settleRetryMin; ; wait = min(2*wait, settleRetryMax) {
 		res, err := p.store.Settle(ctx, store.Batch{Progress: b.progress, Outcomes: b.outcomes})
 		if err == nil {
+			failpoint(fpSettled)
 			b.result, b.took = res, time.Since(began)
 			p.trouble.Store(nil)
 			return nil
