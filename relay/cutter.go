@@ -24,6 +24,7 @@ type cutter struct {
 	interval time.Duration
 
 	waiting  []outbox.Outcome
+	head     int        // waiting[:head] are taken; moved to the front in bulk
 	since    time.Time  // when the oldest thing worth a batch happened; zero for none
 	lastCut  time.Time  // when the last batch was cut
 	ownWrite outbox.LSN // where the WAL stood right after our last commit
@@ -41,14 +42,15 @@ func (c *cutter) touch(now time.Time) {
 	}
 }
 
-func (c *cutter) empty() bool { return len(c.waiting) == 0 }
+func (c *cutter) len() int    { return len(c.waiting) - c.head }
+func (c *cutter) empty() bool { return c.len() == 0 }
 
 // due says whether a batch should be cut now. progress is where the position
 // would come to if everything decided were written, sent where the last batch
 // has put it.
 func (c *cutter) due(now time.Time, progress, sent outbox.Progress, stopping bool) bool {
 	switch {
-	case len(c.waiting) >= c.rows:
+	case c.len() >= c.rows:
 		return true
 	case !c.empty():
 		return stopping || now.Sub(c.since) >= c.interval
@@ -85,9 +87,10 @@ func (c *cutter) dueAt() (time.Time, bool) {
 // take removes the next batch's outcomes: at most rows of them, and at most
 // maxLinedBytes of payload for lines, but always at least one.
 func (c *cutter) take(now time.Time) []outbox.Outcome {
+	waiting := c.waiting[c.head:]
 	n, lined := 0, 0
-	for n < len(c.waiting) && n < c.rows {
-		if o := &c.waiting[n]; o.Verdict != outbox.Acked {
+	for n < len(waiting) && n < c.rows {
+		if o := &waiting[n]; o.Verdict != outbox.Acked {
 			lined += o.Event.Bytes()
 			if n > 0 && lined > maxLinedBytes {
 				break
@@ -96,14 +99,25 @@ func (c *cutter) take(now time.Time) []outbox.Outcome {
 		n++
 	}
 	batch := make([]outbox.Outcome, n)
-	copy(batch, c.waiting)
-	rest := copy(c.waiting, c.waiting[n:])
-	clear(c.waiting[rest:])
-	c.waiting = c.waiting[:rest]
+	copy(batch, waiting)
+	clear(waiting[:n])
+	c.head += n
+	c.compact()
 	c.lastCut = now
 	c.since = time.Time{}
-	if rest > 0 {
+	if !c.empty() {
 		c.since = now
 	}
 	return batch
+}
+
+// compact moves what is left to the front once the taken part is the larger
+// one, so that an outcome is moved at most once on average.
+func (c *cutter) compact() {
+	if 2*c.head < len(c.waiting) {
+		return
+	}
+	rest := copy(c.waiting, c.waiting[c.head:])
+	clear(c.waiting[rest:])
+	c.waiting, c.head = c.waiting[:rest], 0
 }

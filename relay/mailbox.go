@@ -15,7 +15,7 @@ type mailbox struct {
 
 	mu   sync.Mutex
 	full []outbox.Outcome
-	free []outbox.Outcome // the slice the loop is done with, to be filled next
+	free []outbox.Outcome // what the last take returned; the loop is done with it at the next
 }
 
 func (m *mailbox) put(o outbox.Outcome) {
@@ -33,7 +33,7 @@ func (m *mailbox) take() []outbox.Outcome {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	got := m.full
-	clear(m.free[:cap(m.free)]) // drop the last round's events
+	clear(m.free) // drop the last round's events
 	m.full, m.free = m.free[:0], got
 	return got
 }

@@ -202,7 +202,7 @@ func (s *stats) flush(l *loop, now time.Time) {
 	c.Received, c.Decided, c.Stored, c.Confirmed = l.received, l.tracker.Decided().LSN, l.stored.LSN, l.confirmed
 	c.HeldRows, c.HeldBytes = l.tracker.Held()
 	c.LastReceived = l.lastHeard
-	c.LinesEvents, c.Backlog = l.own.linesEvents, len(l.cut.waiting)
+	c.LinesEvents, c.Backlog = l.own.linesEvents, l.cut.len()
 	c.OldestCommit = time.Time{}
 	if c.HeldRows > 0 {
 		c.OldestCommit = s.oldest(l.tracker.Front())
