@@ -233,6 +233,10 @@ func TestUnreachable(t *testing.T) {
 	if r := call(t.Context(), nil, "status", "-c", dead, "--timeout", "1ns"); r.code != exitTimeout {
 		t.Errorf("time limit: %+v", r)
 	}
+	d := start(t, []string{"OUTBOX_RELAY_KAFKA__BROKERS=localhost:1"}, "-c", dead, "--timeout", "1s")
+	if code := <-d.code; code != exitTimeout {
+		t.Errorf("run with a time limit ended with %d:\n%s", code, d.err.String())
+	}
 	s := newSite(t, "")
 	wrong := writeConfig(t, fmt.Sprintf("postgres: {replication: %q}\n", s.Server().DSN("no_such_database")))
 	if r := call(t.Context(), nil, "status", "-c", wrong); r.code != exitUsage || !strings.Contains(r.err, "hint: ") {
@@ -332,7 +336,7 @@ func TestRunPublishes(t *testing.T) {
 	if err := answer.Write(&metrics); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"outbox_relay_build_info{", `outbox_relay_state{slot="` + s.slot + `",state="streaming"} 1`, "go_goroutines", "outbox_relay_records_published_total"} {
+	for _, want := range []string{"outbox_relay_build_info{", `outbox_relay_pipeline_info{database="` + s.Name() + `",publication="outbox_relay_pub",server_version="`, `outbox_relay_state{slot="` + s.slot + `",state="streaming"} 1`, "go_goroutines", "outbox_relay_records_published_total"} {
 		if !strings.Contains(metrics.String(), want) {
 			t.Errorf("no %s in the metrics", want)
 		}

@@ -69,6 +69,8 @@ func explain(ctx context.Context, err error) *failure {
 	switch {
 	case errors.As(err, &known):
 		return known
+	case errors.Is(err, errTimeout):
+		return &failure{code: exitTimeout, err: errTimeout}
 	case errors.Is(context.Cause(ctx), errTimeout):
 		return &failure{code: exitTimeout, err: fmt.Errorf("%w: %w", errTimeout, err)}
 	case errors.Is(context.Cause(ctx), errSignal):

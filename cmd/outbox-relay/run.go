@@ -76,11 +76,14 @@ func (a *app) run(ctx context.Context, l *config.Loaded) error {
 		return err
 	}
 	defer kafka.Close()
-	err = d.serve(ctx, r)
-	if err == nil {
-		d.log.Info().Msg("stopped")
+	if err := d.serve(ctx, r); err != nil {
+		return err
 	}
-	return err
+	d.log.Info().Msg("stopped")
+	if errors.Is(context.Cause(ctx), errTimeout) {
+		return errTimeout
+	}
+	return nil
 }
 
 // collectors registers what is about the process and not about the stream.
@@ -90,7 +93,7 @@ func (d *daemon) collectors(b build) error {
 		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "goversion": b.Go},
 	})
 	info.Set(1)
-	for _, c := range []prometheus.Collector{info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
+	for _, c := range []prometheus.Collector{info, newPipelineInfo(d.cfg, d.health), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
 		if err := d.metrics.Register(c); err != nil {
 			return fmt.Errorf("registering metrics: %w", err)
 		}
