@@ -405,3 +405,51 @@ func tcpPair(t testing.TB) (client, server net.Conn) {
 	t.Cleanup(func() { _ = client.Close(); _ = server.Close() })
 	return client, server
 }
+
+// once is a connection that brings its bytes in pieces and then ends.
+type once struct {
+	replay
+	piece int
+}
+
+func (o *once) Read(p []byte) (int, error) {
+	if o.at == len(o.bytes) {
+		return 0, io.EOF
+	}
+	n := copy(p[:min(len(p), o.piece)], o.bytes[o.at:])
+	o.at += n
+	return n, nil
+}
+
+// Law: no bytes of a server, in whatever pieces, make Next panic, loop or take
+// memory beyond what really came; and the pieces make no difference.
+func FuzzStream(f *testing.F) {
+	for _, b := range [][]byte{
+		dataFrame(1, "I"), keepaliveFrame(2, true), message('N', []byte("SWARNING\x00C55000\x00Mskipped loading publication \"p\"\x00\x00")),
+		message('E', []byte("SERROR\x00CXX000\x00Mm\x00\x00")), message('Z', []byte{'I'}), {'d', 0x3F, 0xFF, 0xFF, 0xFF}, {'d', 0, 0, 0, 3}, {'N'},
+	} {
+		f.Add(b, 1)
+		f.Add(append(keepaliveFrame(9, false), b...), 7)
+	}
+	f.Fuzz(func(t *testing.T, b []byte, piece int) {
+		read := func(piece int) string {
+			s := startedOn(&once{replay: replay{bytes: b}, piece: piece}, "tcp", 0)
+			var out strings.Builder
+			for range len(b) + 1 {
+				frame, err := s.Next(time.Time{})
+				if err != nil {
+					if len(s.wire.buf) > 2*max(len(b), readBufferBytes) {
+						t.Errorf("a buffer of %d bytes for %d", len(s.wire.buf), len(b))
+					}
+					return out.String() + err.Error()
+				}
+				fmt.Fprintf(&out, "%+v\n", frame)
+			}
+			t.Fatal("more frames than bytes")
+			return ""
+		}
+		if small, large := read(1+(piece&0xFF)), read(len(b)+1); small != large {
+			t.Errorf("in pieces: %s\nat once: %s", small, large)
+		}
+	})
+}
