@@ -242,7 +242,7 @@ func (c *checker) durability(t *kmsg.MetadataResponseTopic, set map[string]strin
 	switch {
 	case least > replicas:
 		c.add(Finding{Code: "topic.min_insync_impossible", Severity: Error, ExitCode: exitFound, Observed: observed, Required: "min.insync.replicas below the replicas",
-			Message: "No record can ever be acknowledged on " + name + "; its events will wait.", Fix: alter + "min.insync.replicas=" + strconv.Itoa(max(1, replicas-1))})
+			Message: "Brokers before Kafka 4 acknowledge nothing on " + name + ", so its events wait; later ones count the replicas that there are.", Fix: alter + "min.insync.replicas=" + strconv.Itoa(max(1, replicas-1))})
 	case least == replicas && replicas > 1:
 		c.add(Finding{Code: "topic.min_insync_tight", Severity: Warning, Observed: observed, Required: "min.insync.replicas below the replicas",
 			Message: "One broker that is down stops " + name + ".", Fix: alter + "min.insync.replicas=" + strconv.Itoa(replicas-1)})
