@@ -98,7 +98,7 @@ func (c *check) checkSlot() {
 	if s.Lost() {
 		c.add(Finding{Code: "slot.lost", Severity: Error, ExitCode: ClassSlotLost.ExitCode(),
 			Observed: strings.TrimSpace("wal_status " + s.WALStatus + " " + s.InvalidationReason), Required: "a slot that can be read",
-			Message: fmt.Sprintf("The server has given the slot up. Rows committed after %v may not be published. Drop it, make it anew and sweep the table (slot.on_missing: recover).", s.ConfirmedLSN),
+			Message: fmt.Sprintf("The server has given the slot up. Rows committed after %v may not be published. Drop it and make it anew: outbox-relay slot drop, then outbox-relay slot create, which says what the new one leaves out; rows that still say READY afterwards must be inserted again.", s.ConfirmedLSN),
 			Fix:     drop})
 	}
 	c.checkBusy()
@@ -106,7 +106,7 @@ func (c *check) checkSlot() {
 
 func (c *check) checkMissing(name string) {
 	f := Finding{Code: "slot.missing", Severity: Error, ExitCode: ClassSlotMissing.ExitCode(), Observed: "no slot " + name, Required: "the slot",
-		Message: "There is no such slot. On a first start create it; if there was one, rows may have been missed while it was not there, and the table must be swept (slot.on_missing: recover).",
+		Message: "There is no such slot. On a first start create it; if there was one, rows may have been missed while it was not there, and those that still say READY must be inserted again: outbox-relay slot create says which interval the new slot leaves out.",
 		Fix:     "select pg_create_logical_replication_slot(" + name + ", 'pgoutput')"}
 	if c.options.AllowMissingSlot {
 		f.Severity, f.ExitCode = Info, 0

@@ -265,15 +265,15 @@ func busyPID(message string) uint32 {
 }
 
 const (
-	hintPublication = "Check the publication: outbox-relay doctor. Decoding uses the catalog of the moment a row was written, so rows written before the publication existed " +
+	hintPublication = "Check the publication: outbox-relay status and outbox-relay setup --print. Decoding uses the catalog of the moment a row was written, so rows written before the publication existed " +
 		"cannot be decoded later: they must be published from the table."
 	hintWALLevel = "Set wal_level = logical and restart the server (managed services: rds.logical_replication=1, cloudsql.logical_decoding=on, or their like)."
 )
 
 var hints = map[Class]string{
 	ClassSlotBusy:    "Another relay reads this slot; this one waits. If that one is dead, the server frees the slot after wal_sender_timeout.",
-	ClassSlotMissing: "Rows written since the slot was last read may not be published. See what is missing: outbox-relay doctor. Then let the relay make a new slot and sweep the table: slot.on_missing: recover.",
-	ClassSlotLost:    "The server has removed WAL that the slot needed. Drop it, and let the relay make a new one and sweep the table, so that no row is missed: outbox-relay slot drop, then slot.on_missing: recover.",
+	ClassSlotMissing: "Rows written since the slot was last read may not be published. See both positions: outbox-relay status. Then outbox-relay slot create makes a new slot and says which interval it leaves out; rows that still say READY afterwards must be inserted again.",
+	ClassSlotLost:    "The server has removed WAL that the slot needed. Drop it and make a new one: outbox-relay slot drop, then outbox-relay slot create, which says what the new one leaves out; rows that still say READY afterwards must be inserted again.",
 	ClassSlotForeign: "The slot of that name is not ours: another database, another plugin, or a physical one. Correct slot.name or the database in the connection string.",
 	ClassPublication: hintPublication,
 	ClassCapacity:    "Raise max_replication_slots, max_wal_senders or max_connections, or free what is not used: select * from pg_replication_slots.",
