@@ -37,6 +37,8 @@ type Relay struct {
 	once     sync.Once
 	streamed bool            // a session has streamed since the start; Run's goroutine only
 	warned   map[string]bool // codes of warnings logged; Run's goroutine only
+
+	brokerChecked bool // by the session that runs; sessions follow each other
 }
 
 // New checks the configuration. It does no I/O.

@@ -242,6 +242,7 @@ func (s *session) run(ctx context.Context) error {
 	}
 	spawn(s.loop.settler.run)
 	spawn(s.watch)
+	spawn(s.checkBroker)
 	err := s.loop.run(ctx)
 	cancel()
 	wg.Wait()

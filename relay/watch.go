@@ -30,6 +30,33 @@ func (s *session) watch(ctx context.Context) error {
 	return nil
 }
 
+// brokerCheckTimeout bounds the look at the cluster.
+const brokerCheckTimeout = 30 * time.Second
+
+// checkBroker looks at the cluster once in the life of the relay and logs what
+// it finds. It never ends the session: what is wrong with Kafka today makes
+// the rows wait, and nothing else.
+func (s *session) checkBroker(ctx context.Context) error {
+	r := s.r
+	if r.brokerChecked {
+		return nil
+	}
+	r.brokerChecked = true
+	limited, cancel := context.WithTimeout(ctx, brokerCheckTimeout)
+	defer cancel()
+	findings, err := r.deps.Sink.Check(limited, nil)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		r.log.Warn().Err(err).Msg("the cluster could not be checked")
+	}
+	for _, f := range findings {
+		r.log.Warn().Str("code", f.Code).Str("observed", f.Observed).Str("required", f.Required).Str("fix", f.Fix).Msg(f.Message)
+	}
+	return nil
+}
+
 // look reads the facts once and judges them.
 func (s *session) look(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, factsTimeout)
