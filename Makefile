@@ -12,7 +12,8 @@ build: ## build static programs into build/
 	CGO_ENABLED=0 go build -trimpath -o build/ ./cmd/...
 
 demo: ## show the relay at work; ARGS="..." are its flags
-	go run ./cmd/outbox-demo $(ARGS)
+	@echo "compiling the demo: about a minute the first time, seconds later" >&2
+	@go run ./cmd/outbox-demo $(ARGS)
 
 test: ## all tests; what is missing on this machine is fetched, or named as NOT RUN
 	go run ./test/suite $(ARGS)
@@ -50,6 +51,7 @@ bench: ## benchmarks; ARGS="..." are their flags
 	go run ./test/bench $(ARGS)
 
 golden: ## write the golden files anew; explain the difference in the commit
+	go run ./test/captures
 	UPDATE_GOLDEN=1 go test ./config/...
 	go test ./checkpoint ./decode ./migrations -rewrite
 
