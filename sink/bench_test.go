@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,6 +24,21 @@ func BenchmarkPublish(b *testing.B) {
 		b.Run("client/"+codec, func(b *testing.B) { benchClient(b, codec) })
 		b.Run("sink/"+codec, func(b *testing.B) { benchSink(b, codec) })
 	}
+}
+
+// processTime is the processor time that this process has used. Beside other
+// work on the machine it says more than the clock.
+func processTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func reportCost(b *testing.B, before time.Duration) {
+	b.ReportMetric(float64(processTime(b)-before)/float64(b.N), "cpu-ns/row")
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "rows/s")
 }
 
 func benchCluster(b *testing.B) []string {
@@ -71,6 +87,7 @@ func benchClient(b *testing.B, name string) {
 		}
 	}
 	b.ReportAllocs()
+	cpu := processTime(b)
 	b.ResetTimer()
 	for i := range b.N {
 		e := events[i%len(events)]
@@ -86,7 +103,7 @@ func benchClient(b *testing.B, name string) {
 		b.Fatal(err, failed.Load())
 	}
 	b.StopTimer()
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "rows/s")
+	reportCost(b, cpu)
 }
 
 func benchSink(b *testing.B, codec string) {
@@ -116,6 +133,7 @@ func benchSink(b *testing.B, codec string) {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
+	cpu := processTime(b)
 	b.ResetTimer()
 	for i := range b.N {
 		s.Publish(outbox.Ticket(i+1), events[i%len(events)])
@@ -131,5 +149,44 @@ func benchSink(b *testing.B, codec string) {
 	if failed.Load() > 0 {
 		b.Fatal(failed.Load(), "not acked")
 	}
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "rows/s")
+	reportCost(b, cpu)
+}
+
+// BenchmarkOneRow measures the way there and back of a single row, which is
+// the latency of a quiet system.
+func BenchmarkOneRow(b *testing.B) {
+	e := benchEvents()[0]
+	b.Run("client", func(b *testing.B) {
+		client, err := kgo.NewClient(kgo.SeedBrokers(benchCluster(b)...), kgo.ProducerLinger(0), kgo.DisableClientMetrics())
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer client.Close()
+		for b.Loop() {
+			if err := client.ProduceSync(context.Background(), &kgo.Record{Topic: "bench", Value: e.Payload}).FirstErr(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("sink", func(b *testing.B) {
+		k, err := New(Config{Brokers: benchCluster(b)})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer k.Close()
+		acked := make(chan outbox.Verdict, 1)
+		s, err := k.NewSession(context.Background(), SessionOptions{Report: func(o outbox.Outcome) { acked <- o.Verdict }})
+		if err != nil {
+			b.Fatal(err)
+		}
+		ticket := outbox.Ticket(0)
+		for b.Loop() {
+			ticket++
+			s.Publish(ticket, e)
+			s.Kick()
+			if v := <-acked; v != outbox.Acked {
+				b.Fatal(v)
+			}
+		}
+	})
 }

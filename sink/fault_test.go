@@ -362,7 +362,7 @@ func TestOneChunkIsOneBatch(t *testing.T) {
 	k.Cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 		k.Cluster.KeepControl()
 		if n.Add(1)%2 == 0 {
-			k.Cluster.SleepControl(func() { time.Sleep(time.Millisecond) })
+			k.Cluster.SleepControl(func() { <-time.After(time.Millisecond) })
 		}
 		return nil, nil, false
 	})
