@@ -8,6 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/outboxrelay/outbox-relay/outbox"
 )
 
@@ -61,28 +64,24 @@ func startCommand(o StartOptions) (string, error) {
 }
 
 // identify asks who the server is.
-func (s *Stream) identify(ctx context.Context) error {
-	rows, err := s.query(ctx, "IDENTIFY_SYSTEM")
+func identify(ctx context.Context, pg *pgconn.PgConn) (Identity, error) {
+	sys, err := pglogrepl.IdentifySystem(ctx, pg)
 	if err != nil {
-		return err
+		return Identity{}, err
 	}
-	version, err := s.query(ctx, "SHOW server_version_num")
+	version, err := pg.Exec(ctx, "SHOW server_version_num").ReadAll()
 	if err != nil {
-		return fmt.Errorf("reading its version: %w", err)
+		return Identity{}, fmt.Errorf("reading its version: %w", err)
 	}
-	if len(rows) != 1 || len(rows[0]) < 4 || len(version) != 1 || len(version[0]) != 1 {
-		return fmt.Errorf("unexpected answer to IDENTIFY_SYSTEM: %q, %q", rows, version)
+	if len(version) != 1 || len(version[0].Rows) != 1 || len(version[0].Rows[0]) != 1 {
+		return Identity{}, errors.New("reading its version: unexpected answer")
 	}
-	r := rows[0]
-	timeline, errTimeline := strconv.ParseUint(r[1], 10, 32)
-	end, errEnd := outbox.ParseLSN(r[2])
-	number, errNumber := strconv.Atoi(version[0][0])
-	if err := errors.Join(errTimeline, errEnd, errNumber); err != nil {
-		return fmt.Errorf("reading the answer to IDENTIFY_SYSTEM: %w", err)
+	number, err := strconv.Atoi(string(version[0].Rows[0][0]))
+	if err != nil {
+		return Identity{}, fmt.Errorf("reading its version: %w", err)
 	}
-	s.identity.SystemID, s.identity.Timeline, s.identity.WALEnd = r[0], uint32(timeline), end
-	s.identity.Database, s.identity.ServerVersion = r[3], number
-	return nil
+	return Identity{SystemID: sys.SystemID, Timeline: uint32(sys.Timeline), WALEnd: outbox.LSN(sys.XLogPos),
+		Database: sys.DBName, ServerVersion: number}, nil
 }
 
 // Fork is where a timeline ended: WAL at and above SwitchLSN belongs to the

@@ -75,14 +75,17 @@ func Open(ctx context.Context, cfg Config) (*Stream, error) {
 	if err != nil {
 		return nil, connectError(conn, err)
 	}
+	id, err := identify(ctx, pg)
+	if err != nil {
+		_ = pg.Close(ctx)
+		return nil, fmt.Errorf("identifying the server at %s: %w", endpoint(conn), err)
+	}
 	s, err := adopt(pg, source, cfg)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.identify(ctx); err != nil {
-		_ = s.conn.Close()
-		return nil, fmt.Errorf("identifying the server at %s: %w", endpoint(conn), err)
-	}
+	id.BackendPID = s.identity.BackendPID
+	s.identity = id
 	return s, nil
 }
 
