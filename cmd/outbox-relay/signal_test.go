@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/outboxrelay/outbox-relay/test/harness"
 )
 
 // program starts the program as a process, and kills it when the test ends.
@@ -38,11 +41,12 @@ func program(t *testing.T, env []string, args ...string) (*exec.Cmd, *buffer) {
 // seen waits until the log holds a text.
 func seen(t *testing.T, log *buffer, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(log.String(), text); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waiting for %q in the log:\n%s", text, log.String())
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the log:\n%s", log.String())
 		}
-	}
+	})
+	harness.Eventually(t, time.Minute, fmt.Sprintf("%q in the log", text), func() bool { return strings.Contains(log.String(), text) })
 }
 
 // page gives the metrics; "" while there is no answer.
@@ -105,11 +109,7 @@ func TestSecondSignalIsForced(t *testing.T) {
 	_, rest, _ := strings.Cut(log.String(), `"address":"`)
 	address, _, _ := strings.Cut(rest, `"`)
 	held := `outbox_relay_inflight_records{slot="` + s.slot + `"} 1`
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(page(t, address), held); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("the row is never in flight:\n%s", log.String())
-		}
-	}
+	harness.Eventually(t, time.Minute, "the row in flight", func() bool { return strings.Contains(page(t, address), held) })
 	signalTo(t, c, syscall.SIGTERM)
 	signalTo(t, c, syscall.SIGINT) // another one: two equal signals may arrive as one
 	if code := codeOf(t, c); code != exitForced {
