@@ -26,7 +26,7 @@ func ruleKeys() []key {
 		open("limits.lines_bytes", "bytes", "and their size in the database, at most", func(c *Config) any { return &c.Limits.LinesBytes }).between(1<<20, 1<<50),
 		open("limits.record_bytes", "bytes", "refuse larger records, whatever their topic allows", func(c *Config) any { return &c.Limits.RecordBytes }).between(1<<10, 1<<29),
 		open("shutdown.grace", "duration", "after the first signal, records in flight have this long to be acknowledged", func(c *Config) any { return &c.Shutdown.Grace }).between(second/10, hour),
-		open("shutdown.server_stop_grace", "duration", "the same when the database server shuts down", func(c *Config) any { return &c.Shutdown.ServerStopGrace }).between(0, hour),
+		open("shutdown.server_stop_grace", "duration", "upper bound for leaving a server that shuts down; it is left at once, so there is nothing to set yet", func(c *Config) any { return &c.Shutdown.ServerStopGrace }).refused(),
 	}
 }
 
