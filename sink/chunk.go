@@ -66,6 +66,7 @@ func (p *pump) fresh(l *lane, n int) *chunk {
 	var c *chunk
 	if last := len(p.spare) - 1; last >= 0 {
 		c, p.spare = p.spare[last], p.spare[:last]
+		p.spareItems -= cap(c.items)
 	} else {
 		c = &chunk{}
 	}
@@ -79,8 +80,9 @@ func (p *pump) fresh(l *lane, n int) *chunk {
 	return c
 }
 
-// spareChunks bounds what is kept for reuse.
-const spareChunks = 64
+// spareItems bounds what is kept for reuse, in records (of some 220 bytes, and
+// as much again for headers and keys): enough for the lanes of one busy topic.
+const spareItems = 32 << 10
 
 // recycle keeps a decided chunk for reuse. The client is done with a record
 // once it has called its promise.
@@ -88,7 +90,8 @@ func (p *pump) recycle(c *chunk) {
 	clear(c.items)
 	c.items = c.items[:0]
 	c.lane, c.session, c.producer = nil, nil, nil
-	if len(p.spare) < spareChunks {
+	if p.spareItems+cap(c.items) <= spareItems {
+		p.spareItems += cap(c.items)
 		p.spare = append(p.spare, c)
 	}
 }

@@ -27,8 +27,9 @@ type arena struct {
 	headers []kgo.RecordHeader
 }
 
-// keptArenaBytes is the largest buffer kept for reuse. guess; no measurement.
-const keptArenaBytes = 1 << 20
+// keptArenaBytes is the largest buffer kept for reuse: keys and headers of a
+// full chunk of usual rows.
+const keptArenaBytes = 256 << 10
 
 func (a *arena) reset() {
 	if a.bytes == nil || cap(a.bytes) > keptArenaBytes {

@@ -19,8 +19,8 @@ import (
 
 var produceKey = []kmsg.Key{kmsg.Produce}
 
-// plain turns compression off, so that faults can look for words in batches.
-func plain(c *Config) { c.Codec = "none" }
+// plainCodec turns compression off, so that faults can look for words in batches.
+func plainCodec(c *Config) { c.Codec = "none" }
 
 // poisons makes the cluster refuse every batch of the topic that holds the
 // word, as a broker does that finds one bad record.
@@ -67,7 +67,7 @@ func TestOneBadRowAmongManyIsFound(t *testing.T) {
 			k := fake(t, 1)
 			k.CreateTopic(t, "a", 2, nil)
 			poisons(k.Cluster, "a", 2, "POISON", c.err)
-			r := start(t, k.Brokers(), plain)
+			r := start(t, k.Brokers(), plainCodec)
 			want := map[string][]string{}
 			var events []*outbox.Event
 			for i := range 500 {

@@ -57,7 +57,7 @@ func kafkaQuota(t *testing.T, c cluster) {
 		t.Fatal(err)
 	}
 	var throttled throttles
-	r := start(t, c.Brokers(), plain, func(c *Config) {
+	r := start(t, c.Brokers(), plainCodec, func(c *Config) {
 		c.ClientID = id
 		c.ClientOptions = append(c.ClientOptions, kgo.WithHooks(&throttled))
 	})

@@ -127,7 +127,7 @@ func (p plan) run(t *testing.T, k *harness.Kfake) (problem string) {
 			When: func(kmsg.Request) bool { return n.Add(1)*2654435761>>16%p.every == 0 }})
 		defer trouble.Remove()
 	}
-	r := start(t, k.Brokers(), plain, func(c *Config) {
+	r := start(t, k.Brokers(), plainCodec, func(c *Config) {
 		if p.skip {
 			c.Policy.Default = ActionSkip
 		}

@@ -46,6 +46,8 @@ type pump struct {
 	ready   []*lane
 	spare   []*chunk
 
+	spareItems int // records that spare has room for
+
 	producer *producer   // used for all that is handed over from now on
 	retired  []*producer // earlier ones with chunks still in flight
 

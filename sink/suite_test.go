@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/outboxrelay/outbox-relay/outbox"
 )
@@ -40,6 +42,18 @@ func TestSuiteOnFake(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			s.test(t, fake(t, 3))
+		})
+	}
+}
+
+// The laws hold on brokers as old as Kafka 3.0, whose produce requests name
+// topics and not their ids.
+func TestSuiteOnOldFake(t *testing.T) {
+	t.Parallel()
+	for _, s := range suite {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			s.test(t, fake(t, 2, kfake.MaxVersions(kversion.V3_0_0())))
 		})
 	}
 }
