@@ -255,6 +255,9 @@ func (l *loop) advance(ctx context.Context, now time.Time) error {
 	if due, ok := l.stat.dueBy(); ok && due.Before(until) {
 		until = due
 	}
+	if l.stopping() && l.drainBy.Before(until) {
+		until = l.drainBy
+	}
 	if l.stopping() || !l.room() {
 		l.stat.held(l.wait(until))
 		l.lastHeard = time.Now() // silence counts only while we listen
@@ -343,7 +346,7 @@ func (l *loop) drain(now time.Time) (bool, error) {
 	if rows == 0 && l.settler.quiet() && l.cut.empty() && !l.stored.Before(l.tracker.Decided()) {
 		return true, errStopped
 	}
-	if now.After(l.drainBy) {
+	if !now.Before(l.drainBy) {
 		l.log.Warn().Int("rows", rows).Msg("stopping with rows unsettled; they will be read again at the next start")
 		return true, errStopped
 	}

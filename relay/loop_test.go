@@ -337,3 +337,26 @@ func TestStopDrains(t *testing.T) {
 		}
 	})
 }
+
+// TestStopKeepsItsGrace proves that a stop with rows that nobody decides ends
+// when its grace is over, not at the next beat.
+func TestStopKeepsItsGrace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(l *loop) { l.cfg.ShutdownGrace = l.cfg.Beat / 3 })
+		r.relation()
+		r.txn(200, 210, "a")
+		synctest.Wait()
+		began := time.Now()
+		r.stop()
+		if err := <-r.done; !errors.Is(err, errStopped) {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took != r.loop.cfg.ShutdownGrace {
+			t.Fatalf("the stop took %v, its grace is %v", took, r.loop.cfg.ShutdownGrace)
+		}
+		if got := r.src.lastConfirm(); got > 100 {
+			t.Fatalf("confirmed %v with a row out", got)
+		}
+	})
+}
