@@ -62,6 +62,18 @@ func (p *pump) readSoon(t *topic, when time.Time) {
 	p.at(when)
 }
 
+// question reads the metadata of a topic that does not answer, again and again
+// but not more often than stalls are called one. What a deleted topic is
+// answered with the client repeats by itself, so nothing else would tell for up
+// to a refresh period.
+func (p *pump) question(t *topic) {
+	if p.now.Sub(t.questioned) < p.pace.stalled {
+		return
+	}
+	t.questioned = p.now
+	p.readSoon(t, p.now)
+}
+
 // attend does what has become due: topics to read, and a client to renew.
 func (p *pump) attend() {
 	p.due = time.Time{}

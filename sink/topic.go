@@ -44,6 +44,8 @@ type topic struct {
 	fetchAt time.Time // when to read metadata and settings next; zero while a reading is under way
 	used    time.Time // of the last event
 
+	questioned time.Time // when it was read because it did not answer
+
 	published prometheus.Counter
 	label     string // the value of the label topic
 }

@@ -64,6 +64,7 @@ func (p *pump) show() {
 			v.blocked = append(v.blocked, Blocked{Topic: t.name, Reason: t.fault.reason, Since: t.fault.since})
 		case !oldest.IsZero() && p.now.Sub(oldest) >= p.pace.stalled:
 			p.stalling = true
+			p.question(t)
 			v.blocked = append(v.blocked, Blocked{Topic: t.name, Since: oldest, Reason: p.stallReason()})
 		}
 	}
