@@ -67,8 +67,15 @@ func (s *session) open(ctx context.Context) (err error) {
 	return s.start(ctx)
 }
 
-// start finds where to begin and starts the stream there.
+// start finds where to begin and starts the stream there. The slot is read
+// before the position row: another relay may be at work, which stores its
+// position before it confirms, so a row that is read later is not behind the
+// slot unless somebody else moved that.
 func (s *session) start(ctx context.Context) error {
+	f, err := s.slotFacts(ctx)
+	if err != nil {
+		return err
+	}
 	row, known, err := s.store.Position(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the position row: %w", err)
@@ -76,7 +83,7 @@ func (s *session) start(ctx context.Context) error {
 	if err := s.readHistory(ctx); err != nil {
 		return err
 	}
-	slot, err := s.slot(ctx, known, row.Progress)
+	slot, err := s.slot(ctx, f, known, row.Progress)
 	if err != nil {
 		return err
 	}

@@ -184,19 +184,22 @@ func (r *Relay) warnOnce(f cdc.Finding) {
 	r.log.Warn().Str("code", f.Code).Str("observed", f.Observed).Str("required", f.Required).Str("fix", f.Fix).Msg(f.Message)
 }
 
-// slot finds where the slot stands. It makes one only on the first start and
-// only when the configuration says so: a slot that is missing although a
-// position is known means that rows may never come out of any slot.
-func (s *session) slot(ctx context.Context, known bool, p outbox.Progress) (outbox.LSN, error) {
-	cfg := s.r.cfg
+// slotFacts reads where the slot stands, and refuses a server whose commits
+// would wait for us.
+func (s *session) slotFacts(ctx context.Context) (*cdc.Facts, error) {
 	f, err := s.admin.Facts(ctx, s.target())
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	s.r.board.setFacts(f)
-	if err := judgeSynchronous(f); err != nil {
-		return 0, err
-	}
+	return f, judgeSynchronous(f)
+}
+
+// slot says where the slot stood in f. It makes one only on the first start and
+// only when the configuration says so: a slot that is missing although a
+// position is known means that rows may never come out of any slot.
+func (s *session) slot(ctx context.Context, f *cdc.Facts, known bool, p outbox.Progress) (outbox.LSN, error) {
+	cfg := s.r.cfg
 	if f.Slot != nil {
 		return f.Slot.ConfirmedLSN, nil
 	}
@@ -212,7 +215,8 @@ func (s *session) slot(ctx context.Context, known bool, p outbox.Progress) (outb
 	if err := s.admin.CreateSlot(ctx, cdc.SlotOptions{Name: cfg.Slot, Failover: cfg.Failover, Waiting: s.slotWaits}); err != nil {
 		return 0, fmt.Errorf("creating slot %s: %w", cfg.Slot, err)
 	}
-	if f, err = s.admin.Facts(ctx, s.target()); err != nil {
+	f, err := s.slotFacts(ctx)
+	if err != nil {
 		return 0, err
 	}
 	if f.Slot == nil {
