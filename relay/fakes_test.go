@@ -148,6 +148,7 @@ type fakePublisher struct {
 	out    []outbox.Outcome
 	report func(outbox.Outcome)
 	kicks  int
+	value  string // of refused records
 }
 
 func (p *fakePublisher) Publish(t outbox.Ticket, e *outbox.Event) {
@@ -169,7 +170,7 @@ func (p *fakePublisher) decide(n int, v outbox.Verdict) {
 	for _, o := range got {
 		o.Verdict = v
 		if v != outbox.Acked {
-			o.Record = &outbox.Record{Topic: "t"}
+			o.Record = &outbox.Record{Topic: "t", Value: []byte(p.value)}
 		}
 		p.report(o)
 	}
@@ -184,7 +185,8 @@ func (p *fakePublisher) pending() int {
 // fakeStore is the table as the settler sees it. A test may hold commits back
 // with gate, or have the next ones fail.
 type fakeStore struct {
-	gate chan struct{} // nil: commits go through at once
+	gate       chan struct{} // nil: commits go through at once
+	lookUpGate chan struct{} // the same for look-ups
 
 	mu      sync.Mutex
 	batches []store.Batch
@@ -213,10 +215,26 @@ func (s *fakeStore) Settle(ctx context.Context, b store.Batch) (store.Settled, e
 		return store.Settled{}, err
 	}
 	s.batches = append(s.batches, b)
-	return store.Settled{Shown: len(b.Outcomes), LSN: b.Progress.LSN}, nil
+	done := store.Settled{Shown: len(b.Outcomes), LSN: b.Progress.LSN}
+	for _, o := range b.Outcomes {
+		if o.Verdict != outbox.Acked {
+			done.Lined++
+		}
+	}
+	return done, nil
 }
 
-func (s *fakeStore) Lookup(_ context.Context, events []*outbox.Event) ([]bool, error) {
+func (s *fakeStore) Lookup(ctx context.Context, events []*outbox.Event) ([]bool, error) {
+	s.mu.Lock()
+	gate := s.lookUpGate
+	s.mu.Unlock()
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lookups++
