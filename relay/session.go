@@ -270,6 +270,7 @@ func (s *session) farewell(ctx context.Context) {
 	defer cancel()
 	want := s.loop.confirmed
 	for ctx.Err() == nil {
+		s.reopenAdmin(ctx)
 		f, err := s.admin.Facts(ctx, s.target())
 		if err == nil && f.Slot != nil && f.Slot.ConfirmedLSN >= want {
 			s.r.log.Info().Stringer("lsn", want).Msg("stopped; everything received is settled and confirmed")
@@ -281,6 +282,17 @@ func (s *session) farewell(ctx context.Context) {
 		}
 	}
 	s.r.log.Warn().Stringer("lsn", want).Msg("the server has not shown the last confirm; the position row has it")
+}
+
+// reopenAdmin replaces the query connection when it is gone: the end of the
+// watch in the middle of a look closes it.
+func (s *session) reopenAdmin(ctx context.Context) {
+	if !s.admin.Broken() {
+		return
+	}
+	if admin, err := cdc.OpenAdmin(ctx, s.r.deps.Store.Conn); err == nil {
+		s.admin = admin
+	}
 }
 
 // close ends whatever was opened. The sink's lanes stay: a chunk in flight
