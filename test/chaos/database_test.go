@@ -20,7 +20,7 @@ func TestWalsenderEndedTwentyTimes(t *testing.T) {
 	t.Parallel()
 	s := kfakeSite(t, 0)
 	tr := s.Truth(t)
-	f := s.Flow(t, judge.Workload{Seed: 20, BigRows: 2000, Rate: 60})
+	f := s.Flow(t, judge.Workload{Seed: 20, BigRows: 500, Rate: 40})
 	last, ended, sessions := "", 0, 0
 	for range 4 {
 		p := s.Start(t)
