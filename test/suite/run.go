@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -86,18 +88,52 @@ func (p *progress) done() {
 	}
 }
 
-// test runs the tests of the chosen tier. Packages run side by side, at most
-// four and at most one per CPU, because real servers need the rest.
+// alone are the packages whose tests start several servers each and wait for
+// what a loaded machine does late: they run one after the other, last.
+var alone = []string{"/test/e2e", "/test/chaos", "/test/chaos/broker"}
+
+// test runs the tests of the chosen tier: first all packages side by side, at
+// most four and at most one per CPU, because real servers need the rest; then
+// those that want the machine for themselves.
 func test(ctx context.Context, o options) error {
+	together, single, err := split(ctx, o.packages)
+	if err != nil {
+		return err
+	}
+	err = gotestsum(ctx, o, min(4, cpus()), together)
+	return errors.Join(err, gotestsum(ctx, o, 1, single))
+}
+
+// split lists the packages and parts those that run alone from the rest.
+func split(ctx context.Context, patterns []string) (together, single []string, err error) {
+	out, err := exec.CommandContext(ctx, "go", append([]string{"list"}, patterns...)...).Output()
+	if err != nil {
+		return nil, nil, fmt.Errorf("listing packages: %w", err)
+	}
+	for _, pkg := range strings.Fields(string(out)) {
+		if slices.ContainsFunc(alone, func(suffix string) bool { return strings.HasSuffix(pkg, suffix) }) {
+			single = append(single, pkg)
+		} else {
+			together = append(together, pkg)
+		}
+	}
+	return together, single, nil
+}
+
+// gotestsum runs packages, so many at a time, and prints the runner's summary.
+func gotestsum(ctx context.Context, o options, atOnce int, packages []string) error {
+	if len(packages) == 0 {
+		return nil
+	}
 	args := []string{"tool", "gotestsum", "--format", "pkgname", "--format-hide-empty-pkg", "--",
-		"-timeout", o.timeout, "-p", strconv.Itoa(min(4, cpus()))}
+		"-timeout", o.timeout, "-p", strconv.Itoa(atOnce)}
 	if o.race {
 		args = append(args, "-race")
 	}
 	if o.run != "" {
 		args = append(args, "-run", o.run)
 	}
-	cmd := command(ctx, append(args, o.packages...)...)
+	cmd := command(ctx, append(args, packages...)...)
 	cmd.Env = append(os.Environ(), harness.EnvTier+"="+o.tier)
 	return cmd.Run()
 }
