@@ -86,6 +86,30 @@ func TestSettledOnlyAfterCommit(t *testing.T) {
 	}
 }
 
+// TestMarkIsTheEndOfTheTransaction proves I3 for rows: what is confirmed after
+// the last one is its transaction's end, exactly, and without the help of a
+// keepalive that says so too.
+func TestMarkIsTheEndOfTheTransaction(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.src.mu.Lock()
+		r.src.mute = true
+		r.src.mu.Unlock()
+		r.relation()
+		for i := range outbox.LSN(5) {
+			r.txn(200+10*i, 210+10*i, "a")
+			synctest.Wait()
+			r.pub.decide(1, outbox.Acked)
+			time.Sleep(2 * r.loop.cfg.WriteBackInterval)
+			synctest.Wait()
+			if got := r.src.lastConfirm(); got != 210+10*i || r.store.stored().LSN != got {
+				t.Fatalf("confirmed %v, stored %v, want %v", got, r.store.stored().LSN, 210+10*i)
+			}
+		}
+	})
+}
+
 // TestSpanIsBounded proves I12: whatever the publisher does, no more rows are
 // out than the span allows, and a row larger than the span travels alone.
 func TestSpanIsBounded(t *testing.T) {

@@ -123,6 +123,7 @@ var foundSeeds = []struct {
 	{1, "no beat"},
 	{1, "fenced session goes on"},
 	{2, "position row not asked"},
+	{2, "commit record marked"},
 	{2, "batch on its way counted as stored"},
 	{2, "refused batch counted"},
 	{2, "refused row not written"},
