@@ -10,6 +10,7 @@ import (
 
 	"github.com/outboxrelay/outbox-relay/cdc"
 	"github.com/outboxrelay/outbox-relay/outbox"
+	"github.com/outboxrelay/outbox-relay/sink"
 )
 
 // What the loop owes to others while something does not answer: a status to
@@ -176,5 +177,28 @@ func TestFullLinesStopTheStream(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestStuckLoopIsNotAlive proves that liveness is the loop's own turn and
+// nothing else: it fails when that is too old, and not between sessions.
+func TestStuckLoopIsNotAlive(t *testing.T) {
+	t.Parallel()
+	out, err := sink.New(sink.Config{Brokers: []string{"127.0.0.1:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	r := &Relay{deps: Deps{Sink: out}}
+	if err := r.Live(); err != nil {
+		t.Errorf("before the first session: %v", err)
+	}
+	st := &stats{}
+	r.board.setStats(st)
+	for age, alive := range map[time.Duration]bool{0: true, liveLimit - time.Second: true, liveLimit + time.Second: false} {
+		st.tick.Store(time.Now().Add(-age).UnixNano())
+		if err := r.Live(); (err == nil) != alive {
+			t.Errorf("a turn %v ago: %v", age, err)
+		}
 	}
 }
