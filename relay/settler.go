@@ -44,6 +44,18 @@ type settlerPort struct {
 	out  int // batches sent and not taken back; the loop's
 
 	trouble atomic.Pointer[string] // why the last try failed; nil while all is well
+	began   atomic.Int64           // when the batch under way was begun, in Unix nanoseconds; 0 for none
+}
+
+// slowSettle is how long a batch may be under way before the relay calls
+// itself blocked. Statements end by their time-out; a commit that waits for a
+// synchronous standby has none.
+const slowSettle = 10 * time.Second
+
+// slow says that the batch under way has been so for too long.
+func (p *settlerPort) slow() bool {
+	began := p.began.Load()
+	return began != 0 && time.Since(time.Unix(0, began)) > slowSettle
 }
 
 // queued is how many batches may be under way: one being written and one that
@@ -133,6 +145,8 @@ const (
 // whole or not at all.
 func (p *settlerPort) write(ctx context.Context, b *batch) error {
 	began := time.Now()
+	p.began.Store(began.UnixNano())
+	defer p.began.Store(0)
 	for wait := settleRetryMin; ; wait = min(2*wait, settleRetryMax) {
 		res, err := p.store.Settle(ctx, store.Batch{Progress: b.progress, Outcomes: b.outcomes})
 		if err == nil {

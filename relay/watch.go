@@ -110,6 +110,8 @@ func (s *session) judgeState(f *cdc.Facts) {
 		state, reason = Blocked, "the lines hold as much as limits.lines_events and limits.lines_bytes allow; nothing is read until they are worked off"
 	case trouble != nil:
 		state, reason = Blocked, "statuses cannot be written: "+*trouble
+	case s.loop.settler.slow():
+		state, reason = Blocked, "the database has not ended a settling transaction for 10 s; its commits may wait for a synchronous standby"
 	case len(blocked) > 0:
 		state, reason = Blocked, fmt.Sprintf("topic %q: %s", blocked[0].Topic, blocked[0].Reason)
 	case f.Slot.LagBytes > farBehind:
