@@ -127,6 +127,19 @@ func (s *Site) Settled(t testing.TB) {
 	})
 }
 
+// Drained waits until everything that is committed now is settled, and the
+// log behind it confirmed. It inserts a row with the key drained for it, since
+// a quiet relay confirms seldom.
+func (s *Site) Drained(t testing.TB) {
+	t.Helper()
+	here := s.DB.Query1(t, `select pg_current_wal_insert_lsn()`)
+	s.Insert(t, "drained")
+	Eventually(t, 90*time.Second, "the slot passes "+here, func() bool {
+		return s.DB.Query1(t, `select confirmed_flush_lsn > $2::text::pg_lsn from pg_replication_slots where slot_name = $1`, s.Slot(), here) == "t"
+	})
+	s.Settled(t)
+}
+
 // Workload writes as many applications would, to the site's topic.
 func (s *Site) Workload(t testing.TB, w judge.Workload) judge.Journal {
 	t.Helper()
