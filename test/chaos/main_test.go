@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,14 +75,4 @@ func exec(t *testing.T, conn *pgx.Conn, sql string) {
 	if _, err := conn.PgConn().Exec(t.Context(), sql).ReadAll(); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
-}
-
-// values are the records' values as text, in the order of offsets; the topic
-// must have been read from one partition for that to mean anything.
-func values(records []harness.Record) []string {
-	texts := make([]string, len(records))
-	for i, r := range records {
-		texts[i] = string(r.Value)
-	}
-	return slices.Clip(texts)
 }
