@@ -30,13 +30,31 @@ func (e *RelationError) Error() string {
 		"make the publication hold the outbox table alone: alter publication <name> set table <outbox>", e.Relation, e.OID, e.LSN)
 }
 
-// frame takes one frame from the stream.
+// ColumnsError reports that the outbox, as it was when the rows that follow
+// were written, lacks what table.columns maps.
+type ColumnsError struct {
+	Relation string
+	Err      error
+}
+
+// Error names the table and says what to do.
+func (e *ColumnsError) Error() string {
+	return fmt.Sprintf("the columns of %s, as they were when the next rows were written, do not fit table.columns: %v", e.Relation, e.Err)
+}
+
+// Unwrap gives the column's fault.
+func (e *ColumnsError) Unwrap() error { return e.Err }
+
+// frame takes one frame from the stream. What this program cannot read, or must
+// not pass, becomes the halt: everything before it is settled first, or else
+// each further session would publish that again.
 func (l *loop) frame(ctx context.Context, f cdc.Frame) error {
 	if f.Kind == cdc.FrameKeepalive {
 		return l.keepalive(ctx, f)
 	}
 	if err := decode.Parse(f.Data, &l.msg); err != nil {
-		return fmt.Errorf("decoding the message at %v: %w", f.WALStart, err)
+		l.halt = fmt.Errorf("decoding the message at %v: %w", f.WALStart, err)
+		return nil
 	}
 	l.stat.message(l.msg.Kind, len(f.Data))
 	switch l.msg.Kind {
@@ -47,7 +65,8 @@ func (l *loop) frame(ctx context.Context, f cdc.Frame) error {
 	case decode.KindCommit:
 		return l.commit(ctx)
 	case decode.KindRelation:
-		return l.relation(l.msg.Relation)
+		l.relation(l.msg.Relation)
+		return nil
 	default:
 		// Update and Delete cannot come from an insert-only publication
 		// (I10, checked at start); Truncate, Type, Origin and logical
@@ -96,8 +115,9 @@ func (l *loop) begin() error {
 // insert turns one row into an event and hands it on, unless an earlier
 // session has settled it.
 func (l *loop) insert(ctx context.Context, at outbox.LSN) error {
-	if l.layout == nil || l.msg.Insert.RelationOID != l.table.oid {
-		return &RelationError{OID: l.msg.Insert.RelationOID, Relation: l.own.relationName(l.msg.Insert.RelationOID), LSN: at}
+	if l.msg.Insert.RelationOID != l.table.oid || l.layout == nil && l.misfit == nil {
+		l.halt = &RelationError{OID: l.msg.Insert.RelationOID, Relation: l.own.relationName(l.msg.Insert.RelationOID), LSN: at}
+		return nil
 	}
 	p := outbox.Position{Timeline: l.txn.timeline, Commit: l.txn.commit, Index: l.txn.index}
 	l.txn.index++
@@ -110,9 +130,14 @@ func (l *loop) insert(ctx context.Context, at outbox.LSN) error {
 		l.stat.skipped(skipWaiting, 1)
 		return nil
 	}
+	if l.misfit != nil {
+		l.halt = l.misfit
+		return nil
+	}
 	e := &outbox.Event{Position: p, CommitTime: l.txn.time}
 	if err := l.layout.Event(l.msg.Insert, e); err != nil {
-		return fmt.Errorf("reading the row at %v: %w", p, err)
+		l.halt = fmt.Errorf("reading the row at %v: %w", p, err)
+		return nil
 	}
 	if e.Status != outbox.StatusReady {
 		l.stat.skipped(skipStatus, 1)
@@ -168,19 +193,18 @@ func (l *loop) commit(ctx context.Context) error {
 }
 
 // relation replaces the cached layout: a column added, dropped or renamed
-// comes as a new Relation message before the first row that has it.
-func (l *loop) relation(r *decode.Relation) error {
+// comes as a new Relation message before the first row that has it. Columns
+// that do not fit matter only once such a row has to be published.
+func (l *loop) relation(r *decode.Relation) {
 	l.own.sawRelation(r)
 	if !l.table.is(r) {
-		return nil // a leaf beside its root; its rows would carry the root's OID
+		return // a leaf beside its root; its rows would carry the root's OID
 	}
-	layout, err := decode.NewLayout(l.cfg.Mapping, r)
-	if err != nil {
-		return fmt.Errorf("the columns of %s.%s do not fit table.columns: %w", r.Namespace, r.Name, err)
+	l.table.oid, l.misfit = r.OID, nil
+	var err error
+	if l.layout, err = decode.NewLayout(l.cfg.Mapping, r); err != nil {
+		l.layout, l.misfit = nil, &ColumnsError{Relation: r.Namespace + "." + r.Name, Err: err}
 	}
-	l.layout = layout
-	l.table.oid = r.OID
-	return nil
 }
 
 // is matches by OID, which survives a rename, or by name, which survives a

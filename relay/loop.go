@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,8 @@ type loop struct {
 
 	tracker *checkpoint.Tracker
 	msg     decode.Message
-	layout  *decode.Layout // of the outbox relation; nil before its Relation message
+	layout  *decode.Layout // of the outbox relation; nil before its Relation message, and while misfit says why
+	misfit  error          // why rows of the relation as it is now cannot be read
 	table   tableID
 	txn     openTxn
 	replay  replay
@@ -75,6 +77,7 @@ type loop struct {
 	nextBeat  time.Time
 	lastHeard time.Time // when the server last said something while we listened
 	drainBy   time.Time // set when stopping: when to give up on open lanes
+	halt      error     // why the log cannot be read further; nil while it can
 }
 
 // openTxn is the transaction being received.
@@ -92,7 +95,8 @@ type openTxn struct {
 var errStopped = errors.New("stopped")
 
 // run works until ctx is done, which is a wanted stop and returns errStopped
-// after the drain, or until the session must end, which returns why.
+// after the drain, or until the session must end, which returns why: at once,
+// or after a drain when only the log ends here.
 func (l *loop) run(ctx context.Context) error {
 	now := time.Now()
 	l.nextBeat, l.lastHeard = now, now
@@ -108,11 +112,8 @@ func (l *loop) run(ctx context.Context) error {
 		if err := l.report(now); err != nil {
 			return err
 		}
-		if ctx.Err() != nil {
-			done, err := l.drain(now)
-			if done || err != nil {
-				return err
-			}
+		if (ctx.Err() != nil || l.halt != nil) && l.drained(now) {
+			return cmp.Or(l.halt, errStopped)
 		}
 		if err := l.advance(ctx, now); err != nil {
 			return err
@@ -231,7 +232,7 @@ func (l *loop) report(now time.Time) error {
 		l.confirmed = target
 		failpoint(fpConfirming)
 	}
-	if err := l.src.Confirm(l.confirmed, beat); err != nil {
+	if err := l.src.Confirm(l.confirmed, beat); err != nil && l.halt == nil {
 		return fmt.Errorf("confirming %v: %w", l.confirmed, err)
 	}
 	if moved {
@@ -294,7 +295,12 @@ func (l *loop) read(ctx context.Context, until, now time.Time) error {
 	for n := 0; n < burst; n++ {
 		f, err := l.src.Next(until)
 		if err != nil {
-			return fmt.Errorf("reading the stream: %w", err)
+			err = fmt.Errorf("reading the stream: %w", err)
+			if !cdc.Classify(err).Class.Permanent() {
+				return err
+			}
+			l.halt = err
+			break
 		}
 		if f.Kind == cdc.FrameNone {
 			if n == 0 {
@@ -308,11 +314,11 @@ func (l *loop) read(ctx context.Context, until, now time.Time) error {
 		if err := l.frame(ctx, f); err != nil {
 			return err
 		}
-		if !l.src.Buffered() || !l.room() {
+		if l.halt != nil || !l.src.Buffered() || !l.room() {
 			break
 		}
 	}
-	if !l.src.Buffered() || !l.room() {
+	if l.halt != nil || !l.src.Buffered() || !l.room() {
 		if err := l.lookUp(ctx); err != nil {
 			return err
 		}
@@ -331,9 +337,10 @@ func (l *loop) checkSilence() error {
 	return nil
 }
 
-// drain works off what is out after a stop was asked for. It is done when
-// every ticket is settled and confirmed, or when the grace is over.
-func (l *loop) drain(now time.Time) (bool, error) {
+// drained works off what is out after a stop was asked for or the log could
+// not be read further. It is true when every ticket is settled and confirmed,
+// or when the grace is over.
+func (l *loop) drained(now time.Time) bool {
 	if !l.stopping() {
 		l.drainBy = now.Add(l.cfg.ShutdownGrace)
 		l.replay.drop()
@@ -344,13 +351,13 @@ func (l *loop) drain(now time.Time) (bool, error) {
 	}
 	rows, _ := l.tracker.Held()
 	if rows == 0 && l.settler.quiet() && l.cut.empty() && !l.stored.Before(l.tracker.Decided()) {
-		return true, errStopped
+		return true
 	}
 	if !now.Before(l.drainBy) {
 		l.log.Warn().Int("rows", rows).Msg("stopping with rows unsettled; they will be read again at the next start")
-		return true, errStopped
+		return true
 	}
-	return false, nil
+	return false
 }
 
 func (l *loop) stopping() bool { return !l.drainBy.IsZero() }

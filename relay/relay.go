@@ -172,6 +172,7 @@ func verdictOf(err error) verdict {
 		ahead    *SlotAheadError
 		diverged *DivergedError
 		relation *RelationError
+		columns  *ColumnsError
 		refused  *PreflightError
 		silent   *SilenceError
 		mismatch *store.MismatchError
@@ -183,6 +184,8 @@ func verdictOf(err error) verdict {
 		return verdict{mustAct, "diverged", 10, "outbox-relay status shows the position row; see docs/guarantees.md on failover"}
 	case errors.As(err, &relation):
 		return verdict{mustAct, "relation", 15, "outbox-relay setup --print shows the publication as it should be"}
+	case errors.As(err, &columns):
+		return verdict{mustAct, "columns", 2, "rows before the change are settled: correct table.columns to the names of now and start again; rows that were written under other names in between are read while the table has those names"}
 	case errors.As(err, &refused):
 		return verdict{mustAct, "preflight", refused.ExitCode, "outbox-relay setup --print shows the statements for a working set-up"}
 	case errors.As(err, &mismatch):
