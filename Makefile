@@ -33,6 +33,9 @@ test-docker: ## the smoke test of a server in a container
 e2e: ## the built program against real PostgreSQL and Kafka
 	go run ./test/suite $(ARGS) ./test/e2e/...
 
+chaos: ## the fault campaign on real servers: about a quarter of an hour, on a machine with nothing else to do
+	go run ./test/suite $(ARGS) ./test/chaos/...
+
 fuzz: ## each fuzz target for FUZZTIME (30s)
 	@set -euo pipefail; for pkg in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
 		for target in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]*' $$pkg/*_test.go | sed 's/^func //'); do \
@@ -50,6 +53,9 @@ lint: ## vet, staticcheck, gofmt, and the rules of test/arch
 bench: ## benchmarks; ARGS="..." are their flags
 	go run ./test/bench $(ARGS)
 
+mutate: ## break each law on purpose; the tests must notice (a few minutes); ARGS="-only I5"
+	go run ./test/mutate $(ARGS)
+
 golden: ## write the golden files anew; explain the difference in the commit
 	go run ./test/captures
 	UPDATE_GOLDEN=1 go test ./config/...
@@ -58,4 +64,4 @@ golden: ## write the golden files anew; explain the difference in the commit
 ci: ## what the build server runs
 	./.ci/run
 
-.PHONY: help build demo test test-race test-pg test-kafka test-docker e2e fuzz lint bench golden ci
+.PHONY: help build demo test test-race test-pg test-kafka test-docker e2e chaos fuzz lint bench mutate golden ci

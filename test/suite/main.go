@@ -22,6 +22,8 @@ type options struct {
 	run      string
 	timeout  string
 	packages []string
+
+	everything bool // no package was named
 }
 
 var errUsage = errors.New("usage: suite [-tier unit|pg|kafka|all] [-race] [-run PATTERN] [packages]")
@@ -57,7 +59,7 @@ func parse(args []string) (options, error) {
 	}
 	o.packages = flags.Args()
 	if len(o.packages) == 0 {
-		o.packages = []string{"./..."}
+		o.packages, o.everything = []string{"./..."}, true
 	}
 	return o, nil
 }
