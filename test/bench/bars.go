@@ -9,6 +9,7 @@ type bar struct {
 	want float64
 	most bool     // want is the most; else the least
 	got  *float64 // nil: not measured in this invocation
+	why  string   // got is nil; "": the scenario was not run
 }
 
 func (b bar) met() bool {
@@ -20,6 +21,8 @@ func (b bar) met() bool {
 
 func (b bar) verdict() string {
 	switch {
+	case b.got == nil && b.why != "":
+		return b.why
 	case b.got == nil:
 		return "not measured"
 	case b.met():
@@ -59,6 +62,10 @@ func bars(o options, all []result) []bar {
 	}
 	for _, rate := range o.rates {
 		floor, relay := at(fmt.Sprintf("floor-%d", rate), 1, o.links[0]), at(fmt.Sprintf("latency-%d", rate), 1, o.links[0])
+		if floor.P50 != nil && relay.P50 != nil && (!floor.reached() || !relay.reached()) {
+			list = append(list, bar{text: fmt.Sprintf("p50 and p99 against the floor at %d rows/s", rate), want: 1.5, most: true, why: "rate not reached"})
+			continue
+		}
 		list = append(list,
 			bar{text: fmt.Sprintf("p50 against the floor at %d rows/s", rate), want: 1.5, most: true, got: ratio(relay.P50, floor.P50)},
 			bar{text: fmt.Sprintf("p99 against the floor at %d rows/s", rate), want: 1.5, most: true, got: ratio(relay.P99, floor.P99)})

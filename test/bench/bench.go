@@ -203,7 +203,9 @@ func (b *bench) rounds(ctx context.Context, cells []*cell) {
 			}
 			now(fmt.Sprintf("%s (%d/%d)", c.name(), round+1, b.o.repeat))
 			load := load1()
-			s, err := c.run(ctx)
+			limited, cancel := context.WithTimeoutCause(ctx, b.o.limit, fmt.Errorf("not done within %v", b.o.limit))
+			s, err := c.run(limited)
+			cancel()
 			add(1)
 			if err != nil {
 				c.err = err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -99,6 +100,25 @@ func TestMissingRowsAreAnError(t *testing.T) {
 	}
 }
 
+// TestStalledRunIsGivenUp proves that a run which never ends costs its limit and
+// its figure, and that the others go on.
+func TestStalledRunIsGivenUp(t *testing.T) {
+	t.Parallel()
+	stalled := &cell{scenario: "stalled", run: func(ctx context.Context) (sample, error) {
+		<-ctx.Done()
+		return sample{}, context.Cause(ctx)
+	}}
+	other := &cell{scenario: "other", run: func(context.Context) (sample, error) { return sample{Rows: 1, Seconds: 1}, nil }}
+	b := &bench{o: options{repeat: 2, limit: 10 * time.Millisecond}, progress: newProgress(os.Stderr)}
+	b.rounds(t.Context(), []*cell{stalled, other})
+	if stalled.err == nil || !strings.Contains(stalled.err.Error(), "not done within 10ms") || len(stalled.samples) != 0 {
+		t.Errorf("stalled: %v, %d samples", stalled.err, len(stalled.samples))
+	}
+	if other.err != nil || len(other.samples) != 2 {
+		t.Errorf("other: %v, %d samples", other.err, len(other.samples))
+	}
+}
+
 // TestOptionsAreChecked proves that a mistake on the command line is named
 // before anything is started.
 func TestOptionsAreChecked(t *testing.T) {
@@ -147,6 +167,33 @@ func TestSummaryTakesMedians(t *testing.T) {
 	}
 	if verdicts["met"] != 2 || verdicts["MISSED"] != 0 || verdicts["not measured"] != 6 {
 		t.Errorf("verdicts: %v", verdicts)
+	}
+}
+
+// TestUnreachedRateIsNotJudged proves that a latency bar is left open when the
+// writers did not reach the rate that it speaks of: two runs that are alike
+// but for the rate differ in the verdict.
+func TestUnreachedRateIsNotJudged(t *testing.T) {
+	t.Parallel()
+	for seconds, want := range map[float64]string{1: "met", 2: "rate not reached"} {
+		run := []sample{{Rows: 200, Seconds: seconds, P50: 1, P99: 2}}
+		cells := []*cell{
+			{scenario: "floor-200", shape: 1, link: tcp, rate: 200, samples: run, loads: []float64{0}},
+			{scenario: "latency-200", shape: 1, link: tcp, rate: 200, samples: run, loads: []float64{0}},
+		}
+		all := bars(options{rates: []int{200}, links: []string{tcp}}, summarise(cells))
+		if got := all[len(all)-1].verdict(); got != want {
+			t.Errorf("%v s: %s, want %s", seconds, got, want)
+		}
+	}
+}
+
+// TestCrowdIsSeen proves that work beside a run that should be alone shows, and
+// that the bench's own writers in a latency run do not count as such.
+func TestCrowdIsSeen(t *testing.T) {
+	t.Parallel()
+	if got := crowd([]result{{Scenario: "raw", RestCores: .2}, {Scenario: "kafka-off", RestCores: .7}, {Scenario: "latency-200", RestCores: 1.5}}); got != .7 {
+		t.Errorf("crowd %v, want 0.7", got)
 	}
 }
 

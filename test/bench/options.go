@@ -39,6 +39,7 @@ type options struct {
 	inProcess bool
 	profile   string // directory for CPU profiles of the relay; implies inProcess
 	quiet     time.Duration
+	limit     time.Duration
 	strict    bool
 }
 
@@ -83,6 +84,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	f.BoolVar(&o.inProcess, "in-process", false, "wire the relay inside a child of this program instead of running the binary")
 	f.StringVar(&o.profile, "profile", "", "directory for CPU profiles of the relay, one a run; implies --in-process")
 	f.DurationVar(&o.quiet, "quiet", 10*time.Second, "wait so long at most for an idle machine before each run")
+	f.DurationVar(&o.limit, "limit", 5*time.Minute, "give a run up after this time")
 	f.BoolVar(&o.strict, "strict", false, "exit with 1 when a bar is missed")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -107,7 +109,7 @@ func (o options) check(rest []string) error {
 	need(len(o.shapes) > 0 && len(o.links) > 0, "want at least one shape and one link")
 	need(o.payload >= 100, "want a payload of at least 100 bytes")
 	need(o.partitions >= 1 && o.partitions <= 1000, "want 1 to 1000 partitions")
-	need(o.measure > 0 && o.warmUp >= 0, "want a positive --latency-time")
+	need(o.measure > 0 && o.warmUp >= 0 && o.limit > 0, "want a positive --latency-time and --limit")
 	for _, l := range o.links {
 		need(l == tcp || l == unix, "unknown link %q: want tcp or unix", l)
 	}

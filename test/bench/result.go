@@ -16,6 +16,10 @@ type result struct {
 	Shape    int    `json:"rows_per_transaction,omitempty"`
 	Link     string `json:"link"`
 	Rows     int    `json:"rows"` // of one run
+	Runs     int    `json:"runs"`
+	// RateWanted is what the writers were to reach, rows a second; 0 where
+	// it goes as fast as it can.
+	RateWanted int `json:"rate_wanted,omitempty"`
 
 	RowsPerS   *float64 `json:"rows_per_s"`
 	RatioToRaw *float64 `json:"ratio_to_raw"` // of the same slot and link
@@ -74,8 +78,8 @@ func find(all []result, k key) result {
 }
 
 func (c *cell) result() result {
-	r := result{Scenario: c.scenario, Shape: c.shape, Link: c.link, Rows: c.samples[0].Rows, Samples: c.samples,
-		Load1: slices.Max(c.loads)}
+	r := result{Scenario: c.scenario, Shape: c.shape, Link: c.link, Rows: c.samples[0].Rows, Runs: len(c.samples), RateWanted: c.rate,
+		Samples: c.samples, Load1: slices.Max(c.loads)}
 	of := func(value func(sample) float64) []float64 {
 		values := make([]float64, len(c.samples))
 		for i, s := range c.samples {
@@ -124,6 +128,26 @@ func ratio(a, b *float64) *float64 {
 	}
 	q := *a / *b
 	return &q
+}
+
+// reached says whether the writers were as fast as they should have been, to a
+// twentieth.
+func (r result) reached() bool { return r.RowsPerS != nil && *r.RowsPerS >= .95*float64(r.RateWanted) }
+
+// alone names the scenarios in which nothing but reader, walsender and broker
+// has much to do.
+var alone = []string{"raw", "null", "null-gulps", "franz", "kfake-off", "kafka-off"}
+
+// crowd is the most cores that something else used in a run that should have
+// been alone.
+func crowd(all []result) float64 {
+	most := 0.0
+	for _, r := range all {
+		if slices.Contains(alone, r.Scenario) {
+			most = max(most, r.RestCores)
+		}
+	}
+	return most
 }
 
 // writeLines replaces the file with one JSON object a line.

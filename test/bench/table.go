@@ -17,8 +17,14 @@ import (
 func (b *bench) show(out *os.File, results []result) (met bool) {
 	b.showMachine(out)
 	showTable(out, results)
+	if c := crowd(results); c > busyCores {
+		fmt.Fprintf(out, "\nThe machine was not idle: up to %.1f cores went to something else in runs that should have been alone. Rates, ratios and bars say little.\n", c)
+	}
 	return showBars(out, bars(b.o, results))
 }
+
+// busyCores is how many cores may go elsewhere before the figures are doubted.
+const busyCores = 0.3
 
 func (b *bench) showMachine(out io.Writer) {
 	fmt.Fprintf(out, "\n%s · %s, %d cores · %s\n", time.Now().Format("2006-01-02 15:04"), cpuModel(), runtime.NumCPU(), runtime.Version())
@@ -36,7 +42,7 @@ func (b *bench) showMachine(out io.Writer) {
 
 func showTable(out io.Writer, results []result) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "scenario\trows/tx\tlink\trows/s\tleast\tmost\tx raw\tCPU us/row\twalsender\tbroker\tRSS MB\tp50 ms\tp99 ms\trest cores\tload\t")
+	fmt.Fprintln(w, "scenario\trows/tx\tlink\truns\trows/s\tleast\tmost\tx raw\tCPU us/row\twalsender\tbroker\tRSS MB\tp50 ms\tp99 ms\trest cores\tload\t")
 	for _, r := range results {
 		shape := "-"
 		if r.Shape > 0 {
@@ -46,7 +52,7 @@ func showTable(out io.Writer, results []result) {
 		if r.RowsPerS != nil {
 			least, most = whole(r.RowsPerSSpread[0]), whole(r.RowsPerSSpread[1])
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%.1f\t\n", r.Scenario, shape, r.Link,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%.1f\t\n", r.Scenario, shape, r.Link, r.Runs,
 			cellText(r.RowsPerS, whole), least, most, cellText(r.RatioToRaw, hundredths),
 			cellText(r.CPUPerMillion, hundredths), cellText(r.WalsenderCPUPerMillion, hundredths), cellText(r.BrokerCPUPerMillion, hundredths),
 			cellText(r.PeakRSSMB, whole), cellText(r.P50, hundredths), cellText(r.P99, hundredths), r.RestCores, r.Load1)
