@@ -19,23 +19,23 @@ func TestKilledBrokerCostsNothing(t *testing.T) {
 	s := newSite(t, k)
 	tr := s.Truth(t)
 	p := s.streaming(t)
-	f := s.flow(t, judge.Workload{Seed: 41, Rate: 60})
+	f := s.Flow(t, judge.Workload{Seed: 41, Rate: 60})
 	for range 2 {
 		p.publishes(s.Topic, 500)
 		pid := k.Pid(1)
 		k.Kill(t, 1)
 		sent := s.rows(t, "status = 2")
-		f.more(60)
+		f.More(60)
 		if waiting := p.metric("outbox_relay_inflight_records"); waiting < 100 {
 			t.Fatalf("the fault has not bitten: %v rows wait, %d were shown before and %d after", waiting, sent, s.rows(t, "status = 2"))
 		}
-		k.Start(t, 1)
+		revive(t, k, 1)
 		if after := k.Pid(1); after == pid || after == 0 {
 			t.Fatalf("broker %d before, %d after", pid, after)
 		}
 		p.publishes(s.Topic, 500)
 	}
-	j := f.stop()
+	j := f.Stop()
 	s.drained(t)
 	s.refusedNothing(t)
 	exactly(t, s.verdict(t, tr, j, judge.Rules{}))
@@ -51,7 +51,7 @@ func TestPausedBrokerDelaysAndNothingElse(t *testing.T) {
 	s.Set("slot", "wal_sender_timeout", "3s")
 	tr := s.Truth(t)
 	p := s.streaming(t)
-	f := s.flow(t, judge.Workload{Seed: 42, Rate: 30})
+	f := s.Flow(t, judge.Workload{Seed: 42, Rate: 30})
 	p.publishes(s.Topic, 500)
 	before := s.walsender(t)
 	k.Pause(t, 1)
@@ -69,7 +69,7 @@ func TestPausedBrokerDelaysAndNothingElse(t *testing.T) {
 	p.publishes(s.Topic, 500)
 	p.healthy()
 	t.Logf("healthy %v after the broker was", time.Since(back))
-	j := f.stop()
+	j := f.Stop()
 	s.drained(t)
 	if after := s.walsender(t); after != before {
 		t.Errorf("walsender %s before, %s after: the connection was lost", before, after)
@@ -91,7 +91,7 @@ func TestRelayKilledInAnOutage(t *testing.T) {
 	s.Set("limits", "span_rows", span)
 	tr := s.Truth(t)
 	p := s.streaming(t)
-	f := s.flow(t, judge.Workload{Seed: 43, Rate: 60})
+	f := s.Flow(t, judge.Workload{Seed: 43, Rate: 60})
 	die := func(p *process) {
 		t.Helper()
 		rig.Eventually(t, patience, "the span to be full", func() bool {
@@ -114,8 +114,8 @@ func TestRelayKilledInAnOutage(t *testing.T) {
 	die(p)
 	p = s.start(t)
 	t.Log(p.blocked("connection refused"))
-	j := f.stop()
-	k.Start(t, 1)
+	j := f.Stop()
+	revive(t, k, 1)
 	s.drained(t)
 	p.healthy()
 	s.refusedNothing(t)

@@ -49,7 +49,7 @@ func TestMissingRightIsWaitedFor(t *testing.T) {
 	grant(s.Topic)
 	tr := s.Truth(t)
 	p := s.streaming(t)
-	f := s.flow(t, judge.Workload{Seed: 71, Rate: 30, Topics: []string{s.Topic, guarded}})
+	f := s.Flow(t, judge.Workload{Seed: 71, Rate: 30, Topics: []string{s.Topic, guarded}})
 	// waits proves that the topic stands still while the other one flows.
 	waits := func() {
 		t.Helper()
@@ -82,7 +82,7 @@ func TestMissingRightIsWaitedFor(t *testing.T) {
 	p.publishes(guarded, 300)
 	p.healthy()
 	t.Logf("healed again within %v", time.Since(granted))
-	j := f.stop()
+	j := f.Stop()
 	s.drained(t)
 	s.refusedNothing(t)
 	exactly(t, s.verdict(t, tr, j, judge.Rules{}, guarded))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -41,14 +42,17 @@ func replicated(t *testing.T, k *harness.Kafka) (*site, *kadm.Client) {
 // whole waits until every partition has all its copies in sync.
 func whole(t *testing.T, a *kadm.Client, topic string) {
 	t.Helper()
-	rig.Eventually(t, patience, "all copies in sync", func() bool {
-		for _, p := range partitions(t, a, topic) {
-			if len(p.ISR) != 3 || p.Leader < 0 {
-				return false
-			}
+	rig.Eventually(t, patience, "all copies in sync", func() bool { return inSync(t, a, topic) })
+}
+
+func inSync(t *testing.T, a *kadm.Client, topic string) bool {
+	t.Helper()
+	for _, p := range partitions(t, a, topic) {
+		if len(p.ISR) != 3 || p.Leader < 0 {
+			return false
 		}
-		return true
-	})
+	}
+	return true
 }
 
 // leadersMove proves that planned moves of leaders under load, five of each
@@ -57,7 +61,7 @@ func leadersMove(t *testing.T, k *harness.Kafka) {
 	s, a := replicated(t, k)
 	tr := s.Truth(t)
 	p := s.streaming(t)
-	f := s.flow(t, judge.Workload{Seed: 51, Rate: 40})
+	f := s.Flow(t, judge.Workload{Seed: 51, Rate: 40})
 	p.publishes(s.Topic, 300)
 	const rounds = 5
 	before := partitions(t, a, s.Topic)
@@ -72,7 +76,7 @@ func leadersMove(t *testing.T, k *harness.Kafka) {
 	if moves < rounds*len(before) {
 		t.Fatalf("the fault has not bitten: leader epochs rose by %d in all, want %d", moves, rounds*len(before))
 	}
-	j := f.stop()
+	j := f.Stop()
 	s.drained(t)
 	s.refusedNothing(t)
 	exactly(t, s.verdict(t, tr, j, judge.Rules{}))
@@ -113,7 +117,7 @@ func leaderIsKilled(t *testing.T, k *harness.Kafka) {
 	s, a := replicated(t, k)
 	tr := s.Truth(t)
 	p := s.streaming(t)
-	f := s.flow(t, judge.Workload{Seed: 52, Rate: 40})
+	f := s.Flow(t, judge.Workload{Seed: 52, Rate: 40})
 	p.publishes(s.Topic, 300)
 	before := partitions(t, a, s.Topic)[0]
 	victim := int(before.Leader)
@@ -125,16 +129,16 @@ func leaderIsKilled(t *testing.T, k *harness.Kafka) {
 		return now.Leader >= 0 && now.Leader != before.Leader && now.LeaderEpoch > before.LeaderEpoch
 	})
 	t.Logf("another leader after %v", time.Since(began))
-	f.more(20)
+	f.More(20)
 	sent := s.rows(t, "status = 2")
 	rig.Eventually(t, patience, "rows SENT while a node is away", func() bool { return s.rows(t, "status = 2") > sent+300 })
-	k.Start(t, victim)
+	revive(t, k, victim)
 	if after := k.Pid(victim); after == pid || after == 0 {
 		t.Fatalf("node %d is process %d, was %d", victim, after, pid)
 	}
 	p.publishes(s.Topic, 300)
 	whole(t, a, s.Topic)
-	j := f.stop()
+	j := f.Stop()
 	s.drained(t)
 	s.refusedNothing(t)
 	exactly(t, s.verdict(t, tr, j, judge.Rules{}))
@@ -151,7 +155,7 @@ func tooFewReplicas(t *testing.T, k *harness.Kafka) {
 	s2.Set("shutdown", "grace", grace.String())
 	tr, tr2 := s.Truth(t), s2.Truth(t)
 	p, p2 := s.streaming(t), s2.streaming(t)
-	f, f2 := s.flow(t, judge.Workload{Seed: 53, Rate: 20}), s2.flow(t, judge.Workload{Seed: 54, Rate: 20})
+	f, f2 := s.Flow(t, judge.Workload{Seed: 53, Rate: 20}), s2.Flow(t, judge.Workload{Seed: 54, Rate: 20})
 	p.publishes(s.Topic, 200)
 	p2.publishes(s2.Topic, 200)
 	k.Stop(t, 2)
@@ -159,7 +163,7 @@ func tooFewReplicas(t *testing.T, k *harness.Kafka) {
 	refusal(t, k, s.Topic)
 	since, sent := time.Now(), s.rows(t, "status = 2")
 	t.Logf("named: %s", p.blocked(s.Topic, "no acknowledgement"))
-	f2.more(10)
+	f2.More(10)
 
 	p2.blocked(s2.Topic)
 	told := time.Now()
@@ -180,12 +184,10 @@ func tooFewReplicas(t *testing.T, k *harness.Kafka) {
 		t.Fatalf("the fault has not bitten: %d rows SENT at its beginning, %d at its end", sent, now)
 	}
 	refusal(t, k, s.Topic)
-	k.Start(t, 2)
-	k.Start(t, 3)
+	reviveTwo(t, k, a, s.Topic)
 	p.publishes(s.Topic, 200)
 	p.healthy()
-	whole(t, a, s.Topic)
-	j, j2 := f.stop(), f2.stop()
+	j, j2 := f.Stop(), f2.Stop()
 	s.drained(t)
 	s2.drained(t)
 	p2.healthy()
@@ -193,6 +195,36 @@ func tooFewReplicas(t *testing.T, k *harness.Kafka) {
 	s2.refusedNothing(t)
 	exactly(t, s.verdict(t, tr, j, judge.Rules{}))
 	s2.verdict(t, tr2, j2, judge.Rules{Restarts: 1, SkipsSettled: true})
+}
+
+// reviveTwo starts nodes 2 and 3 and waits until the topic is whole. Kafka 4.3
+// was seen to get stuck on the way, on a machine without time to spare: after
+// the quorum had been lost, node 1 led a partition, node 2 fetched it, and for
+// minutes was not taken into the copies in sync. Then node 1 is killed and
+// started too, which for the relay is only more of the same.
+func reviveTwo(t *testing.T, k *harness.Kafka, a *kadm.Client, topic string) {
+	t.Helper()
+	var starting sync.WaitGroup
+	for _, node := range []int{2, 3} {
+		starting.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if err := k.StartNode(ctx, node); err != nil {
+				t.Logf("starting node %d: %v", node, err)
+			}
+		})
+	}
+	starting.Wait()
+	began := time.Now()
+	rig.Eventually(t, patience, "all copies in sync, or a minute to pass", func() bool {
+		return inSync(t, a, topic) || time.Since(began) > time.Minute
+	})
+	if !inSync(t, a, topic) {
+		t.Log("the copies do not come back by themselves: node 1 is restarted")
+		k.Kill(t, 1)
+		revive(t, k, 1)
+	}
+	whole(t, a, topic)
 }
 
 // refusal has a record of our own refused by every partition's leader for want

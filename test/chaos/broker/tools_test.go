@@ -9,7 +9,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -124,66 +123,6 @@ func setTopic(t *testing.T, a *kadm.Client, topic, name, value string) {
 	for _, answer := range answers {
 		must(t, answer.Err)
 	}
-}
-
-// flow is a workload that runs until it is told to stop.
-type flow struct {
-	t      *testing.T
-	site   *site
-	cancel context.CancelFunc
-	done   chan struct{}
-	n      atomic.Int64 // transactions
-	j      judge.Journal
-	err    error
-}
-
-// flow starts writers that go on until stop, at the latest until the test ends.
-// Without topics they write to the site's own.
-func (s *site) flow(t *testing.T, w judge.Workload) *flow {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	f := &flow{t: t, site: s, cancel: cancel, done: make(chan struct{})}
-	w.Connect, w.Transactions = judge.Dial(s.DB.DSN()), 1_000_000
-	if w.Topics == nil {
-		w.Topics = []string{s.Topic}
-	}
-	w.Done = func(int) { f.n.Add(1) }
-	go func() {
-		defer close(f.done)
-		f.j, f.err = w.Run(ctx)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-f.done
-	})
-	return f
-}
-
-// more waits until n further transactions were written.
-func (f *flow) more(n int64) {
-	f.t.Helper()
-	to := f.n.Load() + n
-	rig.Eventually(f.t, patience, fmt.Sprintf("%d further transactions", n), func() bool {
-		select {
-		case <-f.done:
-			f.t.Fatalf("the writers ended: %v", f.err)
-		default:
-		}
-		return f.n.Load() >= to
-	})
-}
-
-// stop ends the writers, waits for what the server still has of them, and gives
-// their journal.
-func (f *flow) stop() *judge.Journal {
-	f.t.Helper()
-	f.cancel()
-	<-f.done
-	if f.err != nil && !errors.Is(f.err, context.Canceled) {
-		f.t.Fatalf("writing: %v", f.err)
-	}
-	f.site.DB.Exec(f.t, `begin; lock table public.outbox in share row exclusive mode; commit`)
-	return &f.j
 }
 
 // marker is the key of the rows that drained inserts.
@@ -318,6 +257,17 @@ func (p *process) blocked(words ...string) string {
 func (p *process) healthy() {
 	p.t.Helper()
 	rig.Eventually(p.t, patience, "a producer without trouble", func() bool { return p.trouble() == "" && p.Get("/livez") != "" })
+}
+
+// revive starts a node that was killed or stopped, with the patience that a
+// loaded machine needs.
+func revive(t *testing.T, k *harness.Kafka, node int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := k.StartNode(ctx, node); err != nil {
+		t.Fatalf("%v\n%s", err, k.LogTail())
+	}
 }
 
 // stopped waits until the kernel calls a process stopped.

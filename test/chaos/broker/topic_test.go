@@ -38,7 +38,7 @@ func TestTopicDeletedAndCreatedAnew(t *testing.T) {
 	p := s.streaming(t)
 	// Rows that are deleted again say nothing about whether they were sent.
 	s.DB.Exec(t, `create function keep() returns trigger language plpgsql as 'begin return null; end'; create trigger keep before delete on public.outbox for each row execute function keep()`)
-	f := s.flow(t, judge.Workload{Seed: 61, Rate: 40, Topics: []string{s.Topic, other}})
+	f := s.Flow(t, judge.Workload{Seed: 61, Rate: 40, Topics: []string{s.Topic, other}})
 	p.publishes(s.Topic, 300)
 	first := topicID(t, a, s.Topic)
 	deleted := time.Now()
@@ -56,7 +56,7 @@ func TestTopicDeletedAndCreatedAnew(t *testing.T) {
 	p.publishes(s.Topic, 300)
 	p.healthy()
 	t.Logf("%d rows were in the old topic; the new one took records within %v", len(old), time.Since(created))
-	j := f.stop()
+	j := f.Stop()
 	s.drained(t)
 	s.refusedNothing(t)
 	rep := s.verdict(t, tr, j, judge.Rules{Discarded: old}, other)
@@ -109,7 +109,7 @@ func TestTopicReplacedAtOnce(t *testing.T) {
 	s, a := newSite(t, k), admin(t, k.Brokers())
 	tr := s.Truth(t)
 	p := s.streaming(t)
-	f := s.flow(t, judge.Workload{Seed: 62, Rate: 40})
+	f := s.Flow(t, judge.Workload{Seed: 62, Rate: 40})
 	const rounds = 3
 	for range rounds {
 		p.publishes(s.Topic, 300)
@@ -126,7 +126,7 @@ func TestTopicReplacedAtOnce(t *testing.T) {
 	if !strings.Contains(p.Log.String(), "the topic takes records again") {
 		t.Error("the relay has not seen that the topic was another one")
 	}
-	j := f.stop()
+	j := f.Stop()
 	s.drained(t)
 	s.refusedNothing(t)
 	must(t, tr.Read(t.Context()))
@@ -158,7 +158,7 @@ func TestMissingTopicIsWaitedFor(t *testing.T) {
 	missing := s.Topic + ".missing"
 	tr := s.Truth(t)
 	p := s.streaming(t)
-	f := s.flow(t, judge.Workload{Seed: 63, Rate: 30, Topics: []string{s.Topic, missing}})
+	f := s.Flow(t, judge.Workload{Seed: 63, Rate: 30, Topics: []string{s.Topic, missing}})
 	since := time.Now()
 	t.Logf("named: %s", p.blocked(missing, "UNKNOWN_TOPIC_OR_PARTITION", "create it"))
 	p.State("blocked")
@@ -173,7 +173,7 @@ func TestMissingTopicIsWaitedFor(t *testing.T) {
 	p.publishes(missing, waiting)
 	p.healthy()
 	t.Logf("%d rows waited; published %v after the topic was there", waiting, time.Since(created))
-	j := f.stop()
+	j := f.Stop()
 	s.drained(t)
 	s.refusedNothing(t)
 	exactly(t, s.verdict(t, tr, j, judge.Rules{}, missing))
@@ -195,7 +195,7 @@ func TestTopicSettingsAreNoticed(t *testing.T) {
 	k.CreateTopic(t, sized, 1, map[string]string{"max.message.bytes": "10000"})
 	tr := s.Truth(t)
 	p := s.streaming(t)
-	f := s.flow(t, judge.Workload{Seed: 64, Rate: 30, Topics: []string{grows}})
+	f := s.Flow(t, judge.Workload{Seed: 64, Rate: 30, Topics: []string{grows}})
 	p.publishes(grows, 300)
 	s.sized(t, sized, "small", 1000)
 	rig.Eventually(t, patience, "the small row", func() bool { return p.published(sized) == 1 })
@@ -222,7 +222,7 @@ func TestTopicSettingsAreNoticed(t *testing.T) {
 	s.sized(t, sized, "lowered", 40000)
 	s.sized(t, sized, "neighbour", 1000)
 	rig.Eventually(t, patience, "the neighbour", func() bool { return p.published(sized) == 3 })
-	j := f.stop()
+	j := f.Stop()
 	s.drained(t)
 	lines := s.lines(t)
 	if len(lines) != 1 || s.rows(t, "status = 3 and message_key = 'lowered'") != 1 {
