@@ -327,6 +327,18 @@ func newRig(t *testing.T, change func(*loop)) *rig {
 	return r
 }
 
+// ended gives why the loop has ended, which it must within a minute.
+func (r *rig) ended(t *testing.T) error {
+	t.Helper()
+	select {
+	case err := <-r.done:
+		return err
+	case <-time.After(time.Minute):
+		t.Fatal("the session goes on")
+		return nil
+	}
+}
+
 // txn feeds one whole transaction with a row for each key.
 func (r *rig) txn(commit, end outbox.LSN, keys ...string) {
 	r.src.data(0, msgBegin(commit))

@@ -203,6 +203,19 @@ func TestFastStopIsNotHeldUp(t *testing.T) {
 	s.judge(t, tr, nil, judge.Rules{Restarts: 4, SkipsSettled: true})
 }
 
+// TestEndOfTheQueryConnectionIsHeard proves the half of I14 that a quick server
+// hides: the watch listens on its connection all the time, so that a shutdown
+// is heard although nothing is asked and nothing is written.
+func TestEndOfTheQueryConnectionIsHeard(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, harness.SharedPostgres(t, 0))
+	r := s.start(t, func(c *relay.Config) { c.FactsEvery = time.Hour })
+	streaming(t, r)
+	before := s.activePID(t)
+	s.db.Exec(t, `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name like 'outbox_relay%admin%'`)
+	eventually(t, "the next session", func() bool { now := s.activePID(t); return now != before && now != "0" })
+}
+
 // TestSecondRelayStandsBy proves that a busy slot is waited for, and taken
 // over when the first relay leaves it.
 func TestSecondRelayStandsBy(t *testing.T) {
@@ -304,6 +317,9 @@ func TestMissingSlotIsAnIncident(t *testing.T) {
 			var fatal *relay.FatalError
 			if err := r.stop(); !errors.As(err, &fatal) || fatal.ExitCode != 10 {
 				t.Fatalf("run returned %v, want exit code 10", err)
+			}
+			if n := s.db.Query1(t, `select count(*) from pg_replication_slots where slot_name = $1`, s.slotName()); name == "missing" && n != "0" {
+				t.Fatal("the slot was made anew")
 			}
 		})
 	}

@@ -70,7 +70,7 @@ func TestWhatLiesBeforeAHaltIsSettled(t *testing.T) {
 				default:
 				}
 				r.pub.decide(2, outbox.Acked)
-				if err := <-r.done; !c.want(err) {
+				if err := r.ended(t); !c.want(err) {
 					t.Fatalf("the session ended with %v", err)
 				}
 				if got := r.loop.stored.LSN; got != 210 {
@@ -92,7 +92,7 @@ func TestAHaltHasItsGrace(t *testing.T) {
 		r.src.data(0, msgBegin(300), renamed(), msgInsert(3, "c", 0))
 		began := time.Now()
 		var columns *ColumnsError
-		if err := <-r.done; !errors.As(err, &columns) {
+		if err := r.ended(t); !errors.As(err, &columns) {
 			t.Fatalf("the session ended with %v", err)
 		}
 		if took := time.Since(began); took > r.loop.cfg.ShutdownGrace+time.Second {

@@ -277,7 +277,7 @@ func TestFencedSessionEnds(t *testing.T) {
 		r.txn(200, 210, "a")
 		synctest.Wait()
 		r.pub.decide(1, outbox.Acked)
-		if err := <-r.done; !errors.Is(err, store.ErrFenced) {
+		if err := r.ended(t); !errors.Is(err, store.ErrFenced) {
 			t.Fatalf("the session ended with %v", err)
 		}
 		if got := r.src.lastConfirm(); got > 100 {
@@ -297,7 +297,7 @@ func TestUnexpectedRelationEndsTheSession(t *testing.T) {
 		bad[4]++ // another relation's OID
 		r.src.data(200, bad)
 		var rel *RelationError
-		if err := <-r.done; !errors.As(err, &rel) || rel.Relation != "public.other" {
+		if err := r.ended(t); !errors.As(err, &rel) || rel.Relation != "public.other" {
 			t.Fatalf("the session ended with %v", err)
 		}
 	})

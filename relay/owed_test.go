@@ -2,6 +2,7 @@ package relay
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,7 +38,10 @@ func TestStatusEveryBeatDuringALookUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(l *loop) { l.own.lookUpTo = 250 })
-		r.store.lookUpGate = make(chan struct{})
+		gate := make(chan struct{})
+		open := sync.OnceFunc(func() { close(gate) })
+		t.Cleanup(open) // or the loop waits for ever
+		r.store.lookUpGate = gate
 		r.relation()
 		r.txn(200, 210, "a")
 		time.Sleep(time.Hour)
@@ -46,7 +50,7 @@ func TestStatusEveryBeatDuringALookUp(t *testing.T) {
 		if n := r.pub.pending(); n != 0 {
 			t.Fatalf("%d rows handed over before the table has answered", n)
 		}
-		close(r.store.lookUpGate)
+		open()
 		synctest.Wait()
 		if n := r.pub.pending(); n != 1 {
 			t.Fatalf("%d rows handed over after the answer, want 1", n)
@@ -60,6 +64,7 @@ func TestAskedForAStatusItGoesOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
+		r.src.keepalive(150) // the start's position is confirmed with it
 		time.Sleep(r.loop.cfg.Beat / 2)
 		synctest.Wait()
 		before := len(r.src.confirms)
