@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/outboxrelay/outbox-relay/outbox"
@@ -138,6 +139,10 @@ func (p *pump) suspect(c *chunk, rest []*item, j judgement, ours bool) {
 		return
 	}
 	detail := rest[0].err.Error()
+	if j.class == outbox.ClassTooLarge {
+		// The broker does not say what it allows, and it is not what we knew.
+		detail = fmt.Sprintf("%s; %s was %d when it was last read", detail, t.limitFrom, t.limit)
+	}
 	if len(detail) > maxDetail {
 		detail = detail[:maxDetail]
 	}

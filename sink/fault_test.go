@@ -342,6 +342,9 @@ func TestTopicLimitIsReadAndWatched(t *testing.T) {
 	if n := r.verdicts(); n[outbox.Acked] != 3 || n[outbox.Refused] != 1 || n[outbox.Diverted] != 1 {
 		t.Fatalf("verdicts %v", n)
 	}
+	if why := r.outcome(3).Refusal; why.Class != outbox.ClassTooLarge || !strings.Contains(why.Detail, strconv.Itoa(defaultMaxMessageBytes)) {
+		t.Errorf("the reason does not say which limit was assumed: %+v", why)
+	}
 	fault.Remove()
 	eventually(t, "the topic's limit to be read", func() bool { n, from := limit(); return n == 5000 && from == limitFromTopic })
 	adm := admin(t, k)

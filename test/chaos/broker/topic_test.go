@@ -228,7 +228,11 @@ func TestTopicSettingsAreNoticed(t *testing.T) {
 	if len(lines) != 1 || s.rows(t, "status = 3 and message_key = 'lowered'") != 1 {
 		t.Fatalf("lines %+v, want the one row that is too large now", lines)
 	}
-	t.Logf("refused: %s", s.DB.Query1(t, `select error_class || ' ' || error_detail from outbox_relay.line`))
+	detail := s.DB.Query1(t, `select error_class || ' ' || error_detail from outbox_relay.line`)
+	t.Logf("refused: %s", detail)
+	if !strings.HasPrefix(detail, "too_large ") || !strings.Contains(detail, "uncompressed_bytes=40") || !strings.Contains(detail, "50000") {
+		t.Error("the reason does not say the size and the limit that was known")
+	}
 	s.moved(t, tr, j, lines, grows, sized)
 }
 
