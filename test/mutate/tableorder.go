@@ -6,7 +6,7 @@ var orderMutants = []mutant{
 		law: "I8", what: "a lane hands over a second chunk while one is in flight", file: "sink/lane.go",
 		old:     "if l.chunk != nil || !l.topic.open() {",
 		new:     "if !l.topic.open() {",
-		killers: by("sink", "TestKeyOrderHoldsUnderRandomRefusals"),
+		killers: by("sink", "TestOneChunkALaneAtATime"),
 	},
 	{
 		law: "I8", what: "a held key lets later events pass", file: "sink/lane.go",
