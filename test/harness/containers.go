@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/testcontainers/testcontainers-go"
-	"github.com/testcontainers/testcontainers-go/wait"
 
+	"github.com/outboxrelay/outbox-relay/test/harness/internal/guard"
 	"github.com/outboxrelay/outbox-relay/test/harness/pgserver"
 )
 
@@ -39,8 +39,7 @@ func startContainer(t testing.TB, o PostgresOptions) (*Postgres, bool) {
 	defer cancel()
 	c, err := testcontainers.Run(ctx, image, testcontainers.WithCmd(command...),
 		testcontainers.WithEnv(map[string]string{"POSTGRES_PASSWORD": password}),
-		testcontainers.WithExposedPorts("5432/tcp"),
-		testcontainers.WithWaitStrategy(wait.ForListeningPort("5432/tcp")))
+		testcontainers.WithExposedPorts("5432/tcp"))
 	testcontainers.CleanupContainer(t, c)
 	if err != nil {
 		t.Fatalf("starting a container of %s: %v", image, err)
@@ -52,6 +51,9 @@ func startContainer(t testing.TB, o PostgresOptions) (*Postgres, bool) {
 	return p, true
 }
 
+// attachContainer waits for a login through the mapped port. Nothing less says
+// that the server is there: the engine's proxy accepts connections before it,
+// and a look from inside wants tools that an image may lack.
 func attachContainer(ctx context.Context, c *testcontainers.DockerContainer, password string) (*Postgres, error) {
 	host, err := c.Host(ctx)
 	if err != nil {
@@ -61,9 +63,21 @@ func attachContainer(ctx context.Context, c *testcontainers.DockerContainer, pas
 	if err != nil {
 		return nil, fmt.Errorf("asking for the container's port: %w", err)
 	}
-	s, err := pgserver.Attach(ctx, pgserver.Remote{Host: host, Port: int(port.Num()), Password: password})
+	var last error
+	p := &Postgres{}
+	err = guard.Poll(ctx, "the server in the container", nil, func() (bool, error) {
+		p.Server, last = pgserver.Attach(ctx, pgserver.Remote{Host: host, Port: int(port.Num()), Password: password})
+		if last == nil {
+			return true, nil
+		}
+		state, err := c.State(ctx)
+		if err == nil && !state.Running {
+			err = fmt.Errorf("the container ended with exit code %d", state.ExitCode)
+		}
+		return false, err
+	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w; the last login: %w", err, last)
 	}
-	return &Postgres{Server: s}, nil
+	return p, nil
 }
