@@ -14,6 +14,10 @@ const (
 	// shortReadBytes: a read that brought less was not worth its wake-up;
 	// the server's walsender pays for each of them.
 	shortReadBytes = 64 << 10
+	// enoughBytes waiting in the kernel end a hold.
+	enoughBytes = 1 << 20
+	// holdSteps is how often during a gulp the kernel is asked what waits.
+	holdSteps = 5
 )
 
 // link is the raw connection, below TLS. It counts bytes, reads in large
@@ -24,8 +28,9 @@ const (
 // Its fields belong to the goroutine that reads, except as noted.
 type link struct {
 	net.Conn
-	tcp  bool
-	gulp time.Duration
+	tcp    bool
+	gulp   time.Duration
+	queued func() (bytes int, known bool) // received, and waiting in the kernel
 
 	farBehind bool
 	until     time.Time // a held-back read ends here at the latest; zero = no limit
@@ -40,7 +45,10 @@ type link struct {
 }
 
 func newLink(c net.Conn, network string, gulp time.Duration) *link {
-	return &link{Conn: c, tcp: strings.HasPrefix(network, "tcp"), gulp: gulp, nudge: make(chan struct{}, 1)}
+	return &link{
+		Conn: c, tcp: strings.HasPrefix(network, "tcp"), gulp: gulp, nudge: make(chan struct{}, 1),
+		queued: func() (int, bool) { return queuedBytes(c) },
+	}
 }
 
 // linkOf finds the link under c; nil when a caller's hook wrapped it.
@@ -80,18 +88,34 @@ func (l *link) fetch(p []byte) (int, error) {
 	return n, err
 }
 
-// hold waits up to one gulp, and not beyond until or a nudge.
+// hold lets the kernel gather: up to one gulp, and not beyond a nudge or half
+// of the time until the read's deadline. The other half is for the read: past
+// its deadline it would bring nothing, and a caller whose deadline is always
+// near would starve. It ends early when more holding gathers no more, because
+// the sender waits for us or has nothing to send.
 func (l *link) hold() {
 	if !l.farBehind || !l.tcp || l.gulp <= 0 || l.last >= shortReadBytes {
 		return
 	}
-	d := l.gulp
+	left := l.gulp
 	if !l.until.IsZero() {
-		d = min(d, time.Until(l.until))
+		left = min(left, time.Until(l.until)/2)
 	}
-	if d <= 0 {
-		return
+	step := max(l.gulp/holdSteps, time.Millisecond)
+	for had := 0; left > 0; left -= step {
+		if !l.pause(min(step, left)) {
+			return
+		}
+		n, known := l.queued()
+		if known && (n == had || n >= enoughBytes) {
+			return
+		}
+		had = n
 	}
+}
+
+// pause waits for d, or until a nudge: then it reports false.
+func (l *link) pause(d time.Duration) bool {
 	if l.timer == nil {
 		l.timer = time.NewTimer(d)
 	} else {
@@ -99,8 +123,10 @@ func (l *link) hold() {
 	}
 	select {
 	case <-l.timer.C:
-	case <-l.nudge: // a stale nudge only shortens this one gulp
+		return true
+	case <-l.nudge: // a stale nudge only shortens this one hold
 		l.timer.Stop()
+		return false
 	}
 }
 

@@ -2,6 +2,7 @@ package cdc
 
 import (
 	"net"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,6 +76,91 @@ func TestGulpEndsOnWakeAndDeadline(t *testing.T) {
 			t.Errorf("on a Wake: %+v, %v after %v", f, err, time.Since(start))
 		}
 	})
+}
+
+// Law: a held-back read never passes its deadline unread, so a caller whose
+// deadline is always nearer than the gulp still gets what the server sends.
+func TestGulpLeavesTimeToRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client, server := net.Pipe()
+		defer func() { _ = client.Close(); _ = server.Close() }()
+		s := startedOn(client, "tcp", 20*time.Millisecond)
+		s.SetFarBehind(true)
+		go func() { mustWrite(t, server, keepaliveFrame(7, false)) }()
+		f, err := s.Next(time.Now().Add(5 * time.Millisecond))
+		if err != nil || f.Kind != FrameKeepalive || f.WALEnd != 7 {
+			t.Errorf("got %+v, %v, want the keepalive that lay there", f, err)
+		}
+	})
+}
+
+// Law: a hold ends when the kernel gathers no more, or has enough.
+func TestGulpEndsWhenNothingGathers(t *testing.T) {
+	t.Parallel()
+	const gulp, step = 20 * time.Millisecond, 4 * time.Millisecond
+	for name, c := range map[string]struct {
+		queued []int // at each look
+		want   time.Duration
+	}{
+		"nothing comes":     {[]int{0}, step},
+		"the sender waits":  {[]int{70_000, 130_000, 130_000}, 3 * step},
+		"enough":            {[]int{enoughBytes}, step},
+		"it grows all time": {[]int{1, 2, 3, 4, 5}, gulp},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLink(&pieces{size: 100}, "tcp", gulp)
+			l.farBehind = true
+			looks := 0
+			l.queued = func() (int, bool) {
+				if looks == len(c.queued) {
+					t.Fatalf("%s: asked once more after %d looks", name, looks)
+				}
+				looks++
+				return c.queued[looks-1], true
+			}
+			start := time.Now()
+			if _, err := l.Read(make([]byte, readBufferBytes)); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(start); took != c.want || looks != len(c.queued) {
+				t.Errorf("%s: held for %v with %d looks, want %v with %d", name, took, looks, c.want, len(c.queued))
+			}
+		})
+	}
+}
+
+// Law: the kernel's count of waiting bytes is the one we get.
+func TestQueuedBytesOfASocket(t *testing.T) {
+	t.Parallel()
+	if _, known := queuedBytes(&pieces{}); known {
+		t.Error("what is not a socket has a count")
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	client, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	server, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = server.Close() }()
+	if n, known := queuedBytes(client); n != 0 || known != (runtime.GOOS == "linux") {
+		t.Errorf("before anything was sent: %d, %t", n, known)
+	}
+	mustWrite(t, server, make([]byte, 1000))
+	if _, err := client.Read(make([]byte, 400)); err != nil {
+		t.Fatal(err)
+	}
+	if n, known := queuedBytes(client); known && n != 600 {
+		t.Errorf("%d bytes wait, want 600", n)
+	}
 }
 
 // Law: a reader that asks for little, as TLS does, still costs one large read

@@ -257,6 +257,10 @@ func (s *Stream) SetFarBehind(farBehind bool) {
 	}
 }
 
+// Gulps says whether SetFarBehind has an effect: on TCP, with a gulp that is
+// not 0.
+func (s *Stream) Gulps() bool { return s.link != nil && s.link.tcp && s.link.gulp > 0 }
+
 // Bytes is how many bytes came from the server, below TLS.
 func (s *Stream) Bytes() uint64 {
 	if s.link == nil {
