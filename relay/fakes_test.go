@@ -291,15 +291,15 @@ func newRig(t *testing.T, change func(*loop)) *rig {
 		table:   tableID{oid: testOID, schema: "public", name: "outbox"},
 		cut:     cutter{rows: cfg.WriteBackRows, interval: cfg.WriteBackInterval, lastCut: time.Now()},
 		settler: newSettlerPort(r.store, zerolog.Nop()),
-		nudge:   make(chan struct{}, 1), failed: make(chan error, 1), serverEnd: new(atomic.Uint64),
+		nudge:   make(chan struct{}, 1), failed: make(chan error, 1),
 	}
 	if change != nil {
 		change(l)
 	}
 	l.sent, l.stored = l.own.progress, l.own.progress
 	l.tracker = checkpoint.New(l.own.progress)
-	l.box = &mailbox{wake: l.wake}
-	l.settler.wake = l.wake
+	l.box = &mailbox{wake: l.news}
+	l.settler.wake = l.news
 	r.pub.report = l.box.put
 	r.loop = l
 	var ctx context.Context

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/outboxrelay/outbox-relay/cdc"
 	"github.com/outboxrelay/outbox-relay/decode"
@@ -59,7 +60,7 @@ func (l *loop) frame(ctx context.Context, f cdc.Frame) error {
 	l.stat.message(l.msg.Kind, len(f.Data))
 	switch l.msg.Kind {
 	case decode.KindBegin:
-		return l.begin()
+		return l.begin(f.ServerTime)
 	case decode.KindInsert:
 		return l.insert(ctx, f.WALStart)
 	case decode.KindCommit:
@@ -95,8 +96,9 @@ func (l *loop) keepalive(ctx context.Context, f cdc.Frame) error {
 	return nil
 }
 
-func (l *loop) begin() error {
+func (l *loop) begin(sentAt time.Time) error {
 	b := l.msg.Begin
+	l.pace.sent(sentAt.Sub(b.CommitTime))
 	l.txn = openTxn{open: true, commit: b.FinalLSN, time: b.CommitTime, timeline: l.own.history.at(b.FinalLSN)}
 	// Strictly below: one transaction's commit LSN often equals the end of
 	// the one before, which is where our position stands.
@@ -166,6 +168,7 @@ func (l *loop) publish(e *outbox.Event) {
 		return
 	}
 	l.pub.Publish(t, e)
+	l.pace.rows++
 	failpoint(fpPublished)
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -65,10 +64,9 @@ type loop struct {
 	nudge   chan struct{}
 	failed  chan error // why the session must end, from whoever found out first
 
-	sent      outbox.Progress // the position in the last batch given to the settler
-	gulp      func(on bool)   // tells the stream to read in gulps; nil where it cannot
-	gulping   bool
-	serverEnd *atomic.Uint64 // the server's WAL end as the watch last saw it
+	pace pacer
+
+	sent outbox.Progress // the position in the last batch given to the settler
 
 	stored    outbox.Progress // the position row's content, as committed. Invariant: not beyond sent
 	received  outbox.LSN      // highest position seen on this connection
@@ -105,7 +103,6 @@ func (l *loop) run(ctx context.Context) error {
 	for {
 		now = time.Now()
 		l.stat.turn(l, now)
-		l.pace()
 		if err := l.absorb(now); err != nil {
 			return err
 		}
@@ -130,6 +127,21 @@ func (l *loop) wake() {
 	l.src.Wake()
 }
 
+// news makes the loop look around for an outcome or a written batch, from any
+// goroutine: at once when caught up, and when the read under way is over while
+// far behind. It is never lost: whoever calls it has left the news first, and
+// the loop looks for news after it has left far.
+func (l *loop) news() {
+	if !l.pace.far.Load() {
+		l.wake()
+		return
+	}
+	select {
+	case l.nudge <- struct{}{}:
+	default:
+	}
+}
+
 // absorb takes what the sink and the settler have brought, and cuts the next
 // batch when one is due.
 func (l *loop) absorb(now time.Time) error {
@@ -143,17 +155,6 @@ func (l *loop) absorb(now time.Time) error {
 		return err
 	default:
 		return nil
-	}
-}
-
-// pace lets the stream read in gulps while we are far behind: a sender that
-// wakes its reader for every message spends most of its time on that. Never
-// when caught up, where a gulp would be latency.
-func (l *loop) pace() {
-	far := l.received+farBehind < outbox.LSN(l.serverEnd.Load())
-	if far != l.gulping && l.gulp != nil {
-		l.gulping = far
-		l.gulp(far)
 	}
 }
 
@@ -264,7 +265,7 @@ func (l *loop) advance(ctx context.Context, now time.Time) error {
 		l.lastHeard = time.Now() // silence counts only while we listen
 		return nil
 	}
-	return l.read(ctx, until, now)
+	return l.read(ctx, l.pace.until(until, now), now)
 }
 
 // wait blocks until something happened, but not beyond until. It returns how
@@ -290,42 +291,61 @@ func (l *loop) room() bool {
 }
 
 // read takes frames until none is left without waiting, the burst is used up
-// or the span is full; then everything taken is handed over.
+// or the span is full; then everything taken is handed over, or left to gather
+// while far behind.
 func (l *loop) read(ctx context.Context, until, now time.Time) error {
-	for n := 0; n < burst; n++ {
+	n, err := l.frames(ctx, until)
+	if err != nil {
+		return err
+	}
+	if n == 0 && l.halt == nil {
+		l.pace.idle()
+		if err := l.checkSilence(); err != nil {
+			return err
+		}
+	}
+	dry := l.halt != nil || !l.src.Buffered()
+	full := !l.room()
+	if dry || full {
+		if err := l.lookUp(ctx); err != nil {
+			return err
+		}
+	}
+	if l.pace.gathers(full || l.halt != nil, now) {
+		return nil
+	}
+	l.pub.Kick()
+	l.pace.kicked()
+	failpoint(fpKicked)
+	return nil
+}
+
+// frames takes up to a burst of frames and says how many it took.
+func (l *loop) frames(ctx context.Context, until time.Time) (int, error) {
+	for n := range burst {
 		f, err := l.src.Next(until)
 		if err != nil {
 			err = fmt.Errorf("reading the stream: %w", err)
 			if !cdc.Classify(err).Class.Permanent() {
-				return err
+				return n, err
 			}
 			l.halt = err
-			break
+			return n, nil
 		}
 		if f.Kind == cdc.FrameNone {
-			if n == 0 {
-				return l.checkSilence()
-			}
-			break
+			return n, nil
 		}
 		if n == 0 {
 			l.lastHeard = time.Now()
 		}
 		if err := l.frame(ctx, f); err != nil {
-			return err
+			return n, err
 		}
 		if l.halt != nil || !l.src.Buffered() || !l.room() {
-			break
+			return n + 1, nil
 		}
 	}
-	if l.halt != nil || !l.src.Buffered() || !l.room() {
-		if err := l.lookUp(ctx); err != nil {
-			return err
-		}
-	}
-	l.pub.Kick()
-	failpoint(fpKicked)
-	return nil
+	return burst, nil
 }
 
 // checkSilence ends a session whose server has said nothing for too long
@@ -345,6 +365,7 @@ func (l *loop) drained(now time.Time) bool {
 		l.drainBy = now.Add(l.cfg.ShutdownGrace)
 		l.replay.drop()
 		l.pub.Kick()
+		l.pace.kicked()
 		l.cutBatch(now)
 		rows, _ := l.tracker.Held()
 		l.log.Info().Int("rows", rows).Dur("grace", l.cfg.ShutdownGrace).Msg("stopping: letting open lanes finish")

@@ -83,7 +83,7 @@ func TestOutcomesNeverWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := &loop{src: newFakeSource(), nudge: make(chan struct{}, 1), failed: make(chan error, 1)}
-		l.box = &mailbox{wake: l.wake}
+		l.box = &mailbox{wake: l.news}
 		for ticket := range outbox.Ticket(1000) {
 			l.box.put(outbox.Outcome{Ticket: ticket})
 			if ticket%3 == 0 {

@@ -207,20 +207,20 @@ func (s *session) newLoop() *loop {
 	r := s.r
 	l := &loop{
 		cfg: r.cfg, log: r.log, src: s.stream, own: s.own, stat: r.meter.newStats(),
-		tracker: checkpoint.New(s.own.progress),
-		table:   tableID{oid: s.table.OID, schema: s.table.Schema, name: s.table.Name},
-		cut:     cutter{rows: r.cfg.WriteBackRows, interval: r.cfg.WriteBackInterval, lastCut: time.Now()},
-		settler: newSettlerPort(s.store, r.log),
-		nudge:   make(chan struct{}, 1),
-		failed:  make(chan error, 1),
-		gulp:    s.stream.SetFarBehind, serverEnd: new(atomic.Uint64), received: s.stream.Received(),
-		sent:   s.own.progress,
-		stored: s.own.progress,
+		tracker:  checkpoint.New(s.own.progress),
+		table:    tableID{oid: s.table.OID, schema: s.table.Schema, name: s.table.Name},
+		cut:      cutter{rows: r.cfg.WriteBackRows, interval: r.cfg.WriteBackInterval, lastCut: time.Now()},
+		settler:  newSettlerPort(s.store, r.log),
+		nudge:    make(chan struct{}, 1),
+		failed:   make(chan error, 1),
+		pace:     pacer{gulp: s.stream.SetFarBehind, holdsOff: s.stream.Gulps()},
+		received: s.stream.Received(),
+		sent:     s.own.progress,
+		stored:   s.own.progress,
 	}
 	l.cfg.Mapping.RowKey = s.keyColumns()
-	l.serverEnd.Store(uint64(s.stream.Identity().WALEnd))
-	l.box = &mailbox{wake: l.wake}
-	l.settler.wake = l.wake
+	l.box = &mailbox{wake: l.news}
+	l.settler.wake = l.news
 	return l
 }
 

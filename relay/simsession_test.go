@@ -57,9 +57,16 @@ func (w *world) begin() *simSession {
 		tracker: checkpoint.New(own.progress), sent: own.progress, stored: own.progress, received: s.src.received,
 		table:   tableID{oid: testOID, schema: "public", name: "outbox"},
 		cut:     cutter{rows: cfg.WriteBackRows, interval: cfg.WriteBackInterval, lastCut: time.Now()},
-		settler: newSettlerPort(s.store, zerolog.Nop()), nudge: make(chan struct{}, 1), failed: make(chan error, 1), serverEnd: new(atomic.Uint64)}
-	l.box = &mailbox{wake: l.wake}
-	l.settler.wake = l.wake
+		settler: newSettlerPort(s.store, zerolog.Nop()), nudge: make(chan struct{}, 1), failed: make(chan error, 1)}
+	l.pace.gulp = func(far bool) {
+		if far {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.tally[fellBehind]++
+		}
+	}
+	l.box = &mailbox{wake: l.news}
+	l.settler.wake = l.news
 	s.loop, s.sink.loop, s.src.beat = l, l, cfg.Beat
 
 	var ctx, beside context.Context
@@ -160,6 +167,7 @@ func (s *simSource) write() {
 			continue
 		}
 		frame(tx.commit, msgBegin(tx.commit))
+		s.todo[len(s.todo)-1].ServerTime = time.UnixMicro(946_684_800_000_000).Add(time.Duration(s.w.rng.IntN(2)) * 2 * behindAge) // the commit is at PostgreSQL's epoch: now and then far behind
 		for i, r := range tx.rows {
 			frame(tx.commit-1, msgInsert(i, strconv.Itoa(r.key), 0))
 		}

@@ -47,11 +47,12 @@ const (
 	fencedOff                  // a batch refused for its nonce
 	spanFull                   // a row that used the last of the span
 	stopCut                    // a stop whose grace was over
+	fellBehind                 // a stream that was far behind
 	simEvents
 )
 
 var simEventNames = [simEvents]string{"row repeated", "row lined", "start inside a transaction", "slot fallen back",
-	"row skipped by look-up", "batch tried again", "batch fenced off", "span full", "stop cut short"}
+	"row skipped by look-up", "batch tried again", "batch fenced off", "span full", "stop cut short", "far behind"}
 
 func (e simEvent) String() string { return simEventNames[e] }
 

@@ -69,7 +69,6 @@ func (s *session) look(ctx context.Context) error {
 		return err
 	}
 	s.r.board.setFacts(f)
-	s.loop.serverEnd.Store(uint64(f.FlushLSN))
 	if err := judgeFacts(f, s.r.cfg); err != nil {
 		return err
 	}
@@ -95,8 +94,8 @@ func judgeFacts(f *cdc.Facts, cfg Config) error {
 	}
 }
 
-// farBehind is the distance beyond which the relay counts as catching up, and
-// beyond which the stream may read in gulps.
+// farBehind is the distance in WAL beyond which the relay counts as catching
+// up.
 const farBehind = 16 << 20
 
 // judgeState says in one word how the session does.
