@@ -66,7 +66,7 @@ func (c *check) checkMapping() {
 	if len(m.RowKey) == 0 {
 		return // said already
 	}
-	_, err := decode.NewLayout(m, c.relation(c.published()))
+	_, err := decode.NewLayout(m, c.table.Relation(c.published()))
 	if err == nil {
 		return
 	}
@@ -74,7 +74,7 @@ func (c *check) checkMapping() {
 	if !errors.As(err, &bad) {
 		bad = &decode.LayoutError{Reason: err.Error()}
 	}
-	if _, whole := decode.NewLayout(m, c.relation(nil)); whole == nil {
+	if _, whole := decode.NewLayout(m, c.table.Relation(nil)); whole == nil {
 		c.add(Finding{Code: "publication.column_list", Severity: Error, ExitCode: ClassPublication.ExitCode(),
 			Observed: "column " + bad.Column + " is not published", Required: "all mapped columns",
 			Message: "The publication's column list, or the column being generated, hides a column that the relay needs.",
@@ -101,11 +101,11 @@ func (c *check) published() []string {
 	return names
 }
 
-// relation describes the table as a Relation message would; only nil = all
-// columns.
-func (c *check) relation(only []string) *decode.Relation {
-	rel := &decode.Relation{OID: c.table.OID, Namespace: c.table.Schema, Name: c.table.Name, ReplicaIdentity: 'd'}
-	for _, col := range c.table.Columns {
+// Relation describes the table as a Relation message would, with the columns
+// named in only; nil is all of them.
+func (t *TableInfo) Relation(only []string) *decode.Relation {
+	rel := &decode.Relation{OID: t.OID, Namespace: t.Schema, Name: t.Name, ReplicaIdentity: 'd'}
+	for _, col := range t.Columns {
 		if only == nil || slices.Contains(only, col.Name) {
 			rel.Columns = append(rel.Columns, decode.RelationColumn{Name: col.Name, TypeOID: col.TypeOID, TypeModifier: -1})
 		}

@@ -114,6 +114,18 @@ func NewLayout(m Mapping, rel *Relation) (*Layout, error) {
 	return l, nil
 }
 
+// BinaryPays says whether the relation is better read in the binary format:
+// every mapped column can be, and one of them is a bytea, whose text is twice
+// its size and costs the server and us a conversion. Where none is, the two
+// formats cost the same, and text reads every type.
+func (l *Layout) BinaryPays() bool {
+	slots := append([]slot{l.payload, l.createdAt, l.deliverAfter, l.status}, l.text[:]...)
+	slots = append(slots, l.key...)
+	readable := func(s slot) bool { return s.index < 0 || s.form != formOpaque }
+	bytea := func(s slot) bool { return s.index >= 0 && s.form == formBytea }
+	return !slices.ContainsFunc(slots, func(s slot) bool { return !readable(s) }) && slices.ContainsFunc(slots, bytea)
+}
+
 // binder finds columns and keeps the first error.
 type binder struct {
 	rel *Relation

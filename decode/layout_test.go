@@ -105,3 +105,30 @@ func TestLayoutAccepts(t *testing.T) {
 		}
 	}
 }
+
+// Law: binary is asked for only where a mapped bytea makes it pay, and every
+// mapped column can be read in it.
+func TestBinaryPays(t *testing.T) {
+	t.Parallel()
+	m := Mapping{ID: "id", Payload: "payload", Topic: "topic"}
+	for name, c := range map[string]struct {
+		rel  *Relation
+		want bool
+	}{
+		"bytea payload":              {relation("id:20", "payload:17", "topic:25"), true},
+		"json payload":               {relation("id:20", "payload:3802", "topic:25"), false},
+		"an enum as topic":           {relation("id:20", "payload:17", "topic:16500"), false},
+		"an enum as key":             {relation("id:16500", "payload:17", "topic:25"), false},
+		"an enum that nobody maps":   {relation("id:20", "payload:17", "topic:25", "mood:16500"), true},
+		"a bytea that nobody maps":   {relation("id:20", "payload:25", "topic:25", "raw:17"), false},
+		"a topic that has no column": {relation("id:20", "payload:17"), true},
+	} {
+		mapping := m
+		if len(c.rel.Columns) == 2 {
+			mapping.Topic = ""
+		}
+		if got := mustLayout(t, mapping, c.rel).BinaryPays(); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

@@ -39,7 +39,6 @@ type Config struct {
 	// although a position row exists is always an incident.
 	OnMissing string
 	Failover  bool // create the slot with the failover property (PostgreSQL 17 and later)
-	Binary    bool // ask for binary column values
 
 	WriteBack         WriteBack
 	WriteBackRows     int           // rows in one settling transaction; default 500

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/outboxrelay/outbox-relay/cdc"
+	"github.com/outboxrelay/outbox-relay/decode"
 	"github.com/outboxrelay/outbox-relay/sink"
 	"github.com/outboxrelay/outbox-relay/store"
 )
@@ -38,6 +39,7 @@ type Relay struct {
 	streamed bool            // a session has streamed since the start; Run's goroutine only
 	warned   map[string]bool // codes of warnings logged; Run's goroutine only
 
+	textOnly      bool // rows came that cannot be read in the binary format; Run's goroutine only
 	brokerChecked bool // by the session that runs; sessions follow each other
 }
 
@@ -103,6 +105,8 @@ func (r *Relay) run(ctx context.Context) error {
 		if time.Since(began) > calmAfter {
 			wait = backoffMin
 		}
+		var unreadable *decode.LayoutError
+		r.textOnly = r.textOnly || errors.As(err, &unreadable)
 		pause, fatal := r.judge(err, wait)
 		if fatal != nil {
 			return fatal

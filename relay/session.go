@@ -10,6 +10,7 @@ import (
 
 	"github.com/outboxrelay/outbox-relay/cdc"
 	"github.com/outboxrelay/outbox-relay/checkpoint"
+	"github.com/outboxrelay/outbox-relay/decode"
 	"github.com/outboxrelay/outbox-relay/outbox"
 	"github.com/outboxrelay/outbox-relay/sink"
 	"github.com/outboxrelay/outbox-relay/store"
@@ -99,12 +100,27 @@ func (s *session) start(ctx context.Context) error {
 		}
 		at = p.LSN
 	}
-	err = s.stream.Start(ctx, cdc.StartOptions{Slot: s.r.cfg.Slot, Publication: s.r.cfg.Publication, LSN: at, Binary: s.r.cfg.Binary})
+	binary := s.binary()
+	err = s.stream.Start(ctx, cdc.StartOptions{Slot: s.r.cfg.Slot, Publication: s.r.cfg.Publication, LSN: at, Binary: binary})
 	if err != nil {
 		s.endStale(ctx, err)
 		return fmt.Errorf("starting the stream of slot %s at %v: %w", s.r.cfg.Slot, at, err)
 	}
+	s.r.log.Debug().Bool("binary", binary).Stringer("lsn", at).Msg("the stream has started")
 	return nil
+}
+
+// binary says whether to ask for column values in the binary format. It goes
+// by the table as it is now; rows of an earlier shape that then cannot be read
+// end the session, and the ones after it ask for text.
+func (s *session) binary() bool {
+	if s.r.textOnly {
+		return false
+	}
+	m := s.r.cfg.Mapping
+	m.RowKey = s.keyColumns()
+	l, err := decode.NewLayout(m, s.table.Relation(nil))
+	return err == nil && l.BinaryPays()
 }
 
 // staleBeats is after how many beats without a reply another walsender of our

@@ -3,6 +3,7 @@ package relay_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"sync"
 	"testing"
 	"time"
@@ -28,6 +29,7 @@ import (
 type site struct {
 	db    *harness.Database
 	kafka *harness.Kfake
+	log   io.Writer // of the relay, every level; nil: the test's, from info on
 }
 
 const topic = "outbox.event.order"
@@ -97,6 +99,9 @@ func (s *site) start(t *testing.T, change func(*relay.Config)) *running {
 		t.Fatal(err)
 	}
 	log := zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.InfoLevel)
+	if s.log != nil {
+		log = zerolog.New(s.log)
+	}
 	out, err := sink.New(sink.Config{Brokers: s.kafka.Brokers(), Logger: log, Slot: cfg.Slot,
 		ClientOptions: []kgo.Opt{kgo.MetadataMinAge(50 * time.Millisecond)}})
 	if err != nil {

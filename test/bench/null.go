@@ -100,7 +100,7 @@ func nullChild(ctx context.Context, spec nullSpec) (nullReport, error) {
 		return nullReport{}, err
 	}
 	defer func() { _ = stream.Close(context.WithoutCancel(ctx)) }()
-	if err := stream.Start(ctx, cdc.StartOptions{Slot: spec.Slot, Publication: publication, LSN: spec.Start}); err != nil {
+	if err := stream.Start(ctx, cdc.StartOptions{Slot: spec.Slot, Publication: publication, LSN: spec.Start, Binary: true}); err != nil {
 		return nullReport{}, err
 	}
 	stream.SetFarBehind(spec.Gulp > 0)
