@@ -64,20 +64,17 @@ func attachContainer(ctx context.Context, c *testcontainers.DockerContainer, pas
 		return nil, fmt.Errorf("asking for the container's port: %w", err)
 	}
 	var last error
+	node := containerNode{c: c}
 	p := &Postgres{}
 	err = guard.Poll(ctx, "the server in the container", nil, func() (bool, error) {
 		p.Server, last = pgserver.Attach(ctx, pgserver.Remote{Host: host, Port: int(port.Num()), Password: password})
 		if last == nil {
 			return true, nil
 		}
-		state, err := c.State(ctx)
-		if err == nil && !state.Running {
-			err = fmt.Errorf("the container ended with exit code %d", state.ExitCode)
-		}
-		return false, err
+		return false, node.Err()
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%w; the last login: %w", err, last)
+		return nil, fmt.Errorf("%w; the last login: %w\nend of the container's log:\n%s", err, last, logTail(c))
 	}
 	return p, nil
 }

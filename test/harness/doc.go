@@ -4,6 +4,10 @@
 // stopped and removed when that test ends, also when it panics or its process
 // is killed.
 //
+// With the build tag containers and EnvContainers=1, PostgreSQL and Kafka come
+// from Docker images instead, where an image is named and can do what the test
+// asks for. There the engine's own reaper removes what a killed process left.
+//
 // Laws:
 //
 //   - Only processes that this package started are ever signalled, by pid.

@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"sync"
 	"testing"
 
@@ -44,14 +45,37 @@ func (o KafkaOptions) cluster(t testing.TB) kafkaserver.Options {
 	}
 }
 
+// containerMaker runs Kafka in containers.
+type containerMaker struct {
+	asked func() bool                                   // whether variables ask for it
+	start func(testing.TB, KafkaOptions) (*Kafka, bool) // false: not with these options
+	share func(testing.TB) *Kafka
+}
+
+// kafkaContainers is set with the build tag containers only, which keeps the
+// Docker client out of every other test binary.
+var kafkaContainers *containerMaker
+
+// KafkaInContainer says whether Kafka with the plain listener on one node comes
+// in a container; all else comes from Java here even so.
+func KafkaInContainer() bool { return kafkaContainers != nil && kafkaContainers.asked() }
+
 // StartKafka starts a cluster of the test's own, which is killed and removed
 // when the test ends. One node takes some 3 s and 340 MB, three take 10 s.
 func StartKafka(t testing.TB, o KafkaOptions) *Kafka {
 	t.Helper()
 	Need(t, RealKafka)
+	if KafkaInContainer() {
+		if k, ok := kafkaContainers.start(t, o); ok {
+			return k
+		}
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	c, err := kafkaserver.New(ctx, o.cluster(t))
+	if err != nil && KafkaInContainer() {
+		err = fmt.Errorf("%w (and not in a container: %w)", err, kafkaserver.ErrRemote)
+	}
 	if err != nil {
 		startFailed(t, "kafka", err)
 	}
@@ -72,11 +96,14 @@ var sharedKafka struct {
 }
 
 // SharedKafka gives the one single-node cluster that all tests of this process
-// share. It ends with the process. Tests use topics with names of their own and
-// must not hurt it.
+// share. It ends with the process; in a container, with the last test that uses
+// it. Tests use topics with names of their own and must not hurt it.
 func SharedKafka(t testing.TB) *Kafka {
 	t.Helper()
 	Need(t, RealKafka)
+	if KafkaInContainer() {
+		return kafkaContainers.share(t)
+	}
 	sharedKafka.Lock()
 	defer sharedKafka.Unlock()
 	if sharedKafka.kafka == nil {

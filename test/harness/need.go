@@ -16,8 +16,16 @@ import (
 // Tiers, "" = all. Parts beyond it are left out, also when CI=true.
 const EnvTier = "OUTBOX_RELAY_TEST_TIER"
 
-// EnvContainers lets StartPostgres use a container; see containers.go.
+// EnvContainers set to 1 lets StartPostgres, StartKafka and SharedKafka use a
+// container in a test that is built with the tag containers.
 const EnvContainers = "OUTBOX_RELAY_TEST_CONTAINERS"
+
+// EnvKafkaImage names the image of Kafka's container, for example KafkaImage.
+const EnvKafkaImage = "OUTBOX_RELAY_TEST_KAFKA_IMAGE"
+
+// KafkaImage is an image of the Apache Kafka project with the layout that a
+// container needs.
+const KafkaImage = "apache/kafka:4.1.0"
 
 // Tiers: unit has no servers, pg has PostgreSQL, kafka and all have both.
 var Tiers = []string{"unit", "pg", "kafka", "all"}
@@ -34,7 +42,14 @@ type Part struct {
 }
 
 // RealKafka is Apache Kafka itself.
-var RealKafka = Part{Name: "real kafka", LeftOut: []string{"unit", "pg"}, Check: kafkaserver.Available}
+var RealKafka = Part{Name: "real kafka", LeftOut: []string{"unit", "pg"}, Check: kafkaAvailable}
+
+func kafkaAvailable() error {
+	if KafkaInContainer() {
+		return nil
+	}
+	return kafkaserver.Available()
+}
 
 // PostgresMajor is a PostgreSQL server of one major.
 func PostgresMajor(major int) Part {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -180,15 +181,18 @@ func (c *Cluster) Close() error {
 	return err
 }
 
-// LogTail is the end of the nodes' logs, for messages.
+// LogTail is the end of the nodes' logs without the frames of Java's stacks,
+// for messages.
 func (c *Cluster) LogTail() string {
 	var b strings.Builder
 	for _, n := range c.nodes {
-		text, err := os.ReadFile(n.logFile())
-		if err != nil {
+		text := strings.TrimSpace(n.log())
+		if text == "" {
 			continue
 		}
-		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		lines := slices.DeleteFunc(strings.Split(text, "\n"), func(line string) bool {
+			return strings.HasPrefix(line, "\tat ")
+		})
 		fmt.Fprintf(&b, "node %d:\n%s\n", n.id, strings.Join(lines[max(0, len(lines)-12):], "\n"))
 	}
 	return b.String()

@@ -10,5 +10,7 @@
 //   - When this process dies, however it dies, its nodes are killed and their
 //     directories go (package guard).
 //
-// Start with New. CreateTopic and Dump work on any cluster, kfake included.
+// Start with New, or with NewSetup and Attach for a node that something else
+// runs, for example in a container, and that needs no java here. CreateTopic
+// and Dump work on any cluster, kfake included.
 package kafkaserver

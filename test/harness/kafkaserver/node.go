@@ -22,12 +22,15 @@ var jvmDefaults = []string{"-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSeria
 
 // node is one Java process and what it owns.
 type node struct {
-	id    int
-	dir   string
-	ports map[Listener]int
+	id      int
+	dir     string // "" when it runs elsewhere
+	host    string
+	ports   map[Listener]int
+	remote  *Remote // who runs it elsewhere; nil = this package
+	outside string  // the address that NewSetup was given, only there
 
 	mu   sync.Mutex
-	proc *guard.Process // nil before the first start
+	proc Process // nil before the first start
 }
 
 func newNode(id int, listeners []Listener) (*node, error) {
@@ -35,7 +38,7 @@ func newNode(id int, listeners []Listener) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &node{id: id, dir: dir, ports: map[Listener]int{}}
+	n := &node{id: id, dir: dir, host: "127.0.0.1", ports: map[Listener]int{}}
 	for _, l := range append([]Listener{controller}, listeners...) {
 		if n.ports[l], err = guard.Port(); err != nil {
 			return nil, err
@@ -45,10 +48,22 @@ func newNode(id int, listeners []Listener) (*node, error) {
 }
 
 func (n *node) address(l Listener) string {
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(n.ports[l]))
+	return net.JoinHostPort(n.host, strconv.Itoa(n.ports[l]))
 }
 
 func (n *node) logFile() string { return filepath.Join(n.dir, "log") }
+
+// log gives what the node has said, "" where that cannot be had.
+func (n *node) log() string {
+	if n.remote != nil {
+		return n.remote.Log()
+	}
+	text, err := os.ReadFile(n.logFile())
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
 
 func (n *node) data() string { return filepath.Join(n.dir, "data") }
 
@@ -57,7 +72,7 @@ func (n *node) config() string { return filepath.Join(n.dir, "server.properties"
 func (n *node) remove() error { return os.RemoveAll(n.dir) }
 
 // running gives the process while it runs.
-func (n *node) running() (*guard.Process, error) {
+func (n *node) running() (Process, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.proc == nil || !n.proc.Running() {
@@ -134,16 +149,28 @@ func (c *Cluster) launch(n *node) error {
 	if n.proc != nil && n.proc.Running() {
 		return fmt.Errorf("starting Kafka node %d: it runs already", n.id)
 	}
+	start := func() (Process, error) { return c.startJava(n) }
+	if n.remote != nil {
+		start = n.remote.Launch
+	}
+	p, err := start()
+	if err != nil {
+		return err
+	}
+	n.proc = p
+	return nil
+}
+
+func (c *Cluster) startJava(n *node) (*guard.Process, error) {
 	log, err := os.OpenFile(n.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("opening the node's log: %w", err)
+		return nil, fmt.Errorf("opening the node's log: %w", err)
 	}
 	defer func() { _ = log.Close() }()
 	// Not CommandContext: the node outlives the context of its start.
 	cmd := exec.Command(c.java, append(c.jvm(), "kafka.Kafka", n.config())...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = n.dir, log, log
-	n.proc, err = guard.Start(cmd, n.dir, "KILL")
-	return err
+	return guard.Start(cmd, n.dir, "KILL")
 }
 
 // node gives a node by its number.

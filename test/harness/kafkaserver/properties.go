@@ -39,7 +39,11 @@ func (c *Cluster) properties(n *node) map[string]string {
 		"controller.quorum.election.timeout.ms": "1000",
 		"controller.quorum.fetch.timeout.ms":    "2000",
 	}
-	c.addresses(p, n)
+	if n.outside != "" {
+		outside(p, n.outside)
+	} else {
+		c.addresses(p, n)
+	}
 	c.security(p)
 	maps.Copy(p, c.options.Settings)
 	return p
@@ -59,6 +63,17 @@ func (c *Cluster) addresses(p map[string]string, n *node) {
 	p["listeners"] = strings.Join(listen, ",")
 	p["advertised.listeners"] = strings.Join(listen[:len(listen)-1], ",")
 	p["listener.security.protocol.map"] = strings.Join(protocol, ",")
+}
+
+// outside sets the listeners of a node elsewhere, which cannot reach itself at
+// the address that its clients use.
+func outside(p map[string]string, address string) {
+	const inside, voter = "INSIDE://127.0.0.1:9094", "127.0.0.1:9093"
+	p["inter.broker.listener.name"] = "INSIDE"
+	p["controller.quorum.voters"] = "1@" + voter
+	p["listeners"] = fmt.Sprintf("%s://0.0.0.0:%d,%s,%s://%s", Plain, RemotePort, inside, controller, voter)
+	p["advertised.listeners"] = fmt.Sprintf("%s://%s,%s", Plain, address, inside)
+	p["listener.security.protocol.map"] = fmt.Sprintf("%s:PLAINTEXT,INSIDE:PLAINTEXT,%s:PLAINTEXT", Plain, controller)
 }
 
 // security sets certificates and users where a listener needs them.

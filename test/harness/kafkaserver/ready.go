@@ -23,21 +23,22 @@ const tryTimeout = 3 * time.Second
 // once when a node ends meanwhile.
 func (c *Cluster) WaitReady(ctx context.Context) error {
 	var brokers []string
-	var procs []*guard.Process
+	procs := map[int]Process{}
 	for _, n := range c.nodes {
 		if p, err := n.running(); err == nil {
-			brokers, procs = append(brokers, n.address(Plain)), append(procs, p)
+			brokers, procs[n.id] = append(brokers, n.address(Plain)), p
 		}
 	}
 	if len(brokers) == 0 {
-		return errors.New("waiting for Kafka: no node runs")
+		return fmt.Errorf("waiting for Kafka: %w", c.noneRuns())
 	}
 	topic := fmt.Sprintf("harness-ready-%d", c.probes.Add(1))
 	var last error
 	err := guard.Poll(ctx, fmt.Sprintf("%d Kafka nodes to acknowledge a record", len(brokers)), nil, func() (bool, error) {
-		for _, p := range procs {
+		for id, p := range procs {
 			if !p.Running() {
-				return false, fmt.Errorf("pid %d ended: %w", p.Pid(), p.Err())
+				last = nil // the end says more than the silence after it
+				return false, ended(id, p)
 			}
 		}
 		last = probe(ctx, brokers, topic)
@@ -47,6 +48,26 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 		return errors.Join(err, last)
 	}
 	return nil
+}
+
+// noneRuns says how the nodes ended, if they ever ran.
+func (c *Cluster) noneRuns() error {
+	err := errors.New("no node runs")
+	for _, n := range c.nodes {
+		n.mu.Lock()
+		if n.proc != nil {
+			err = fmt.Errorf("%w; %w", err, ended(n.id, n.proc))
+		}
+		n.mu.Unlock()
+	}
+	return err
+}
+
+func ended(id int, p Process) error {
+	if err := p.Err(); err != nil {
+		return fmt.Errorf("node %d ended: %w", id, err)
+	}
+	return fmt.Errorf("node %d ended with exit code 0", id)
 }
 
 // probe has a record acknowledged by all brokers at once and removes its topic.
