@@ -24,10 +24,10 @@ test-race: ## all tests with the race detector
 test-pg: ## tests without servers and with PostgreSQL 14 to 18
 	go run ./test/suite -tier pg $(ARGS)
 
-test-kafka: ## all tests but the one that needs Docker
+test-kafka: ## all tests but those that need Docker
 	go run ./test/suite -tier kafka $(ARGS)
 
-test-docker: ## the smoke test of a server in a container
+test-docker: ## the smoke tests of PostgreSQL and Kafka in containers
 	OUTBOX_RELAY_TEST_CONTAINERS=1 go test -count=1 -tags containers -run TestContainer ./test/harness
 
 e2e: ## the built program against real PostgreSQL and Kafka

@@ -149,7 +149,7 @@ func gotestsum(ctx context.Context, o options, atOnce int, packages []string) er
 	return cmd.Run()
 }
 
-// testContainers runs the smoke test of the Docker tier.
+// testContainers runs the smoke tests of the Docker tier.
 func testContainers(ctx context.Context) error {
 	cmd := command(ctx, "test", "-count=1", "-tags", "containers", "-run", "TestContainer", "./test/harness")
 	cmd.Env = append(os.Environ(), harness.EnvContainers+"=1")

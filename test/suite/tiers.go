@@ -41,7 +41,7 @@ func survey(ctx context.Context, chosen string) []tier {
 	if chosen == "pg" {
 		return tiers
 	}
-	tiers = append(tiers, kafka())
+	tiers = append(tiers, kafka(ctx))
 	if chosen == "all" {
 		tiers = append(tiers, engine(ctx))
 	}
@@ -64,12 +64,20 @@ func postgres(major int) tier {
 	return t
 }
 
-func kafka() tier {
+// kafka comes from Java, or in a container where variables ask for that. Where
+// it is missing and an engine answers, that way is named too.
+func kafka(ctx context.Context) tier {
 	t := tier{
-		name: harness.RealKafka.Name, source: "cache", missing: kafkaserver.Available(), demand: true,
+		name: harness.RealKafka.Name, source: "cache", missing: harness.RealKafka.Check(), demand: true,
 		install: packages("default-jre-headless maven", "java-21-openjdk-headless maven", "openjdk maven"),
 	}
-	if !kafkaserver.Cached() {
+	switch {
+	case harness.KafkaInContainer():
+		t.source = "container of " + os.Getenv(harness.EnvKafkaImage)
+	case t.missing != nil && engineAnswers(ctx):
+		t.install += ", or: " + containerCommand
+		t.missing = fmt.Errorf("%w; in a container, one node without TLS and SASL: %s", t.missing, containerCommand)
+	case !kafkaserver.Cached():
 		t.source = "mvn, 54 MB"
 		t.fetch = func(ctx context.Context) error {
 			_, err := kafkaserver.Fetch(ctx, nil)
@@ -79,15 +87,24 @@ func kafka() tier {
 	return t
 }
 
-// engine asks the Docker engine, which answers within a second or is not there.
+// containerCommand runs this program, and the tests, with Kafka in a container.
+const containerCommand = "GOFLAGS=-tags=containers " + harness.EnvContainers + "=1 " +
+	harness.EnvKafkaImage + "=" + harness.KafkaImage + " make test"
+
 func engine(ctx context.Context) tier {
 	t := tier{name: docker, source: "engine", install: packages("docker.io", "docker", "colima")}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	if err := exec.CommandContext(ctx, "docker", "version", "--format", "{{.Server.Version}}").Run(); err != nil {
+	if !engineAnswers(ctx) {
 		t.missing = errors.New("no Docker engine answers")
 	}
 	return t
+}
+
+// engineAnswers asks the Docker engine, which answers within a second or is not
+// there.
+func engineAnswers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return exec.CommandContext(ctx, "docker", "version", "--format", "{{.Server.Version}}").Run() == nil
 }
 
 // packages gives the command of this machine's package manager.
