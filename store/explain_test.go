@@ -82,9 +82,9 @@ func explain(t *testing.T, conn *pgx.Conn, name, sql string, table Table) string
 	}
 	args = append(args, array("gen_random_uuid()::text"))
 	switch name {
-	case stmtShow:
+	case stmtShow, stmtShowFree:
 		args = append(args, "2", "'{0}'")
-	case stmtRemove:
+	case stmtRemove, stmtRemoveFree:
 		args = append(args, "'{0}'")
 	}
 	if _, err := conn.Exec(ctx, "prepare "+name+" as "+sql); err != nil {

@@ -88,7 +88,7 @@ func (s *Store) DrainPending(ctx context.Context, limit int) (done int, err erro
 		if s.cfg.Mode == WriteOff || (s.cfg.Mode != WriteDelete && s.table.Status == "") {
 			return nil
 		}
-		if err := s.prepare(ctx, stmtShow, stmtRemove, stmtClassify, stmtPresent); err != nil {
+		if err := s.prepare(ctx, stmtShowFree, stmtRemoveFree, stmtClassify, stmtPresent); err != nil {
 			return err
 		}
 		done, err = s.drain(ctx, limit)

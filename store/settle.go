@@ -80,11 +80,11 @@ func (s *Store) settle(ctx context.Context, b Batch) (done Settled, err error) {
 	if err != nil {
 		return done, err
 	}
-	unready := s.prepare(ctx, stmtShow, stmtRemove, stmtClassify)
+	unready := s.prepare(ctx, stmtShow, stmtShowFree, stmtRemove, stmtRemoveFree, stmtClassify)
 	if fatal(unready, s.conn) {
 		return done, unready
 	}
-	first := show{store: s, wanted: wanted, from: fromReady, err: unready}
+	first := show{store: s, wanted: wanted, from: fromReady, err: unready, waits: !s.blocked && time.Now().After(s.waitAgain)}
 	var p pgx.Batch
 	owned := s.queueProgress(&p, b)
 	if len(lined) == 0 {
@@ -184,6 +184,11 @@ func (s *Store) queueProgress(p *pgx.Batch, b Batch) (owned *bool) {
 // finishShow gives every status that is not shown yet its place: another try
 // with a fresh snapshot, a count, or pending_status.
 func (s *Store) finishShow(ctx context.Context, first *show, done *Settled) error {
+	if first.waits && first.opened && first.err != nil {
+		if err := first.aroundLocks(ctx); err != nil {
+			return err
+		}
+	}
 	rest, err := first.finish(ctx)
 	if err != nil {
 		return err
@@ -214,7 +219,7 @@ func (s *Store) prepare(ctx context.Context, names ...string) error {
 		return nil
 	}
 	if s.blocked {
-		if err := s.setLockTimeout(ctx, blockedLockTimeout); err != nil {
+		if err := s.setLockTimeout(ctx, shortLockTimeout); err != nil {
 			return err
 		}
 		defer func() { _ = s.setLockTimeout(ctx, s.cfg.LockTimeout) }() // fails with the connection only

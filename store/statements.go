@@ -9,11 +9,13 @@ import (
 // name, because what they refer to is the application's: preparing them may
 // fail, and then only the statuses wait.
 const (
-	stmtShow     = "outbox_show"
-	stmtRemove   = "outbox_remove"
-	stmtClassify = "outbox_classify"
-	stmtPresent  = "outbox_present"
-	stmtLookup   = "outbox_lookup"
+	stmtShow       = "outbox_show"   // waits for a row that somebody else holds
+	stmtRemove     = "outbox_remove" // likewise
+	stmtShowFree   = "outbox_show_free"
+	stmtRemoveFree = "outbox_remove_free"
+	stmtClassify   = "outbox_classify"
+	stmtPresent    = "outbox_present"
+	stmtLookup     = "outbox_lookup"
 )
 
 // statements builds the SQL against the outbox, by name. All of them take the
@@ -46,19 +48,21 @@ func (t Table) statements() map[string]string {
 	} else {
 		same = append(same, "true")
 	}
-	asked := fmt.Sprintf("from unnest(%s) with ordinality as k (%s, n) join %s o on %s",
-		strings.Join(source, ", "), strings.Join(names, ", "), t.quoted(), strings.Join(join, " and "))
+	from := fmt.Sprintf("unnest(%s) with ordinality as k (%s, n)", strings.Join(source, ", "), strings.Join(names, ", "))
+	asked := fmt.Sprintf("from %s join %s o on %s", from, t.quoted(), strings.Join(join, " and "))
 	q := query{
-		table: t.quoted(), asked: asked, same: strings.Join(same, " and "),
+		table: t.quoted(), from: from, on: strings.Join(join, " and "), asked: asked, same: strings.Join(same, " and "),
 		keys: strings.Join(keyColumns, ", "), back: strings.Join(back, " and "), params: n,
 	}
 	all := map[string]string{
-		stmtRemove:   q.remove(t.Status),
-		stmtClassify: q.classify(t.Status),
-		stmtPresent:  fmt.Sprintf("select k.n::int4 %s", asked),
+		stmtRemove:     q.remove(t.Status),
+		stmtRemoveFree: q.removeFree(t.Status),
+		stmtClassify:   q.classify(t.Status),
+		stmtPresent:    fmt.Sprintf("select k.n::int4 %s", asked),
 	}
 	if t.Status != "" {
 		all[stmtShow] = q.show(t.Status, t.SentAt)
+		all[stmtShowFree] = q.showFree(t.Status, t.SentAt)
 		all[stmtLookup] = fmt.Sprintf("select k.n::int4 %s where %s and o.%s in (2, 4, 5)", asked, q.same, ident(t.Status))
 	}
 	return all
@@ -66,8 +70,8 @@ func (t Table) statements() map[string]string {
 
 // query holds the parts that the statements share.
 type query struct {
-	table, asked, same, keys, back string
-	params                         int // how many the parts use
+	table, from, on, asked, same, keys, back string
+	params                                   int // how many the parts use
 }
 
 // locked selects the asked rows that nobody else holds, in a state that may
@@ -76,26 +80,49 @@ func (q query) locked(states, strength string) string {
 	return fmt.Sprintf("with l as materialized (select k.n, %s %s where %s%s %s of o skip locked)", q.keys, q.asked, q.same, states, strength)
 }
 
-// show takes the status to show and the states that may be left.
+// show takes the status to show and the states that may be left. It costs half
+// of showFree, which writes each row twice: once to lock it.
 func (q query) show(status, sentAt string) string {
-	set := fmt.Sprintf("%s = $%d::int2", ident(status), q.params+1)
-	if sentAt != "" {
-		set += fmt.Sprintf(", %s = case when $%d::int2 = 2 then now() else u.%s end", ident(sentAt), q.params+1, ident(sentAt))
-	}
+	return fmt.Sprintf("update %s o set %s from %s where %s and %s and o.%s = any($%d::int2[]) returning k.n::int4",
+		q.table, q.set("o", status, sentAt), q.from, q.on, q.same, ident(status), q.params+2)
+}
+
+// showFree is show for the rows that nobody else holds.
+func (q query) showFree(status, sentAt string) string {
 	return fmt.Sprintf("%s update %s u set %s from l where %s and u.%s = any($%d::int2[]) returning l.n::int4",
 		q.locked(fmt.Sprintf(" and o.%s = any($%d::int2[])", ident(status), q.params+2), "for no key update"),
-		q.table, set, q.back, ident(status), q.params+2)
+		q.table, q.set("u", status, sentAt), q.back, ident(status), q.params+2)
+}
+
+func (q query) set(row, status, sentAt string) string {
+	set := fmt.Sprintf("%s = $%d::int2", ident(status), q.params+1)
+	if sentAt != "" {
+		set += fmt.Sprintf(", %s = case when $%d::int2 = 2 then now() else %s.%s end", ident(sentAt), q.params+1, row, ident(sentAt))
+	}
+	return set
 }
 
 // remove takes the states that may be left; where the table has no status,
 // any row may go.
 func (q query) remove(status string) string {
-	state, again := fmt.Sprintf(" and $%d::int2[] is not null", q.params+1), ""
+	return fmt.Sprintf("delete from %s o using %s where %s and %s%s returning k.n::int4", q.table, q.from, q.on, q.same, q.inState("o", status))
+}
+
+// removeFree is remove for the rows that nobody else holds.
+func (q query) removeFree(status string) string {
+	again := ""
 	if status != "" {
-		state = fmt.Sprintf(" and o.%s = any($%d::int2[])", ident(status), q.params+1)
-		again = fmt.Sprintf(" and u.%s = any($%d::int2[])", ident(status), q.params+1)
+		again = q.inState("u", status)
 	}
-	return fmt.Sprintf("%s delete from %s u using l where %s%s returning l.n::int4", q.locked(state, "for update"), q.table, q.back, again)
+	return fmt.Sprintf("%s delete from %s u using l where %s%s returning l.n::int4",
+		q.locked(q.inState("o", status), "for update"), q.table, q.back, again)
+}
+
+func (q query) inState(row, status string) string {
+	if status == "" {
+		return fmt.Sprintf(" and $%d::int2[] is not null", q.params+1)
+	}
+	return fmt.Sprintf(" and %s.%s = any($%d::int2[])", row, ident(status), q.params+1)
 }
 
 // classify locks what it can of the asked rows and tells their state and

@@ -33,11 +33,16 @@ const (
 	// Shorter than the lease of a line (60 s): a transaction of ours that
 	// hangs is ended by the server before its claims can be taken.
 	idleInTransactionTimeout = 20 * time.Second
-	// While the outbox is locked as a whole (CREATE INDEX), each batch
-	// waits only this long before its statuses go to pending_status.
-	blockedLockTimeout = 50 * time.Millisecond
-	abortTimeout       = 5 * time.Second
-	warnEvery          = 30 * time.Second
+	// shortLockTimeout bounds how long a batch waits for rows of the outbox
+	// that somebody else holds, and, while the outbox is locked as a whole
+	// (CREATE INDEX), for the table. It is well below deadlock_timeout: whoever
+	// holds those rows and waits for ours gets them.
+	shortLockTimeout = 50 * time.Millisecond
+	// aroundFor is how long, after such a wait was in vain, batches leave out
+	// held rows at once.
+	aroundFor    = 10 * time.Second
+	abortTimeout = 5 * time.Second
+	warnEvery    = 30 * time.Second
 )
 
 // Config says which relay, which outbox, and over which connection.
@@ -72,10 +77,11 @@ type Store struct {
 	session  string // nonce; "" before TakeOver
 	timeline uint32
 
-	committing bool   // a COMMIT is on its way
-	warned     bool   // the server warned during it
-	blocked    bool   // the outbox was locked as a whole when last tried
-	cursor     []byte // row_hash where the next drain goes on
+	committing bool      // a COMMIT is on its way
+	warned     bool      // the server warned during it
+	blocked    bool      // the outbox was locked as a whole when last tried
+	waitAgain  time.Time // until then no batch waits for a row that somebody else holds
+	cursor     []byte    // row_hash where the next drain goes on
 	trouble    trouble
 }
 
