@@ -34,6 +34,7 @@ type copyOf struct {
 type trial struct {
 	rules  Rules
 	report Report
+	typed  bool               // the relay sends content types
 	rows   map[string]Row     // by event id
 	first  map[string]copyOf  // first copy, by event id
 	logs   map[place][]copyOf // ordered records, first and further copies
@@ -53,6 +54,7 @@ func Check(e Evidence, rules Rules) Report {
 		rules: rules, rows: map[string]Row{}, first: map[string]copyOf{},
 		logs: map[place][]copyOf{}, homes: map[keyOf]place{}, tops: map[keyOf]Row{},
 	}
+	t.typed = typed(e.Records)
 	t.report.Rows, t.report.Records = len(e.Rows), len(e.Records)
 	for _, r := range e.Rows {
 		t.rows[r.EventID] = r
@@ -89,6 +91,7 @@ func (t *trial) record(r kafkaserver.Record) {
 		return
 	}
 	t.compareWithRow(row, r)
+	t.compareWire(row, r)
 	c := copyOf{row: row, record: r}
 	ordered := keepsOrder(c)
 	if ordered {
@@ -169,6 +172,9 @@ func (t *trial) losses(e Evidence) {
 			continue
 		}
 		t.report.Waiting++
+		if t.rules.NoLines {
+			t.report.problem(&t.report.Refused, "refused: row %s waits (%s), and none should", row.EventID, line.Reason)
+		}
 		if !line.visible() {
 			t.report.problem(&t.report.Hidden, "hidden: row %s waits (%s) while its status is %d", row.EventID, line.Reason, *line.Status)
 		}

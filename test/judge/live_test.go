@@ -166,7 +166,11 @@ func TestVerdictOverBroker(t *testing.T) {
 	rows := truth.Rows()
 	half := len(rows) / 2
 	for _, r := range append(rows[:half:half], rows[half/2:]...) {
-		record := &kgo.Record{Topic: *r.Topic, Key: r.Key, Value: r.Payload, Headers: []kgo.RecordHeader{{Key: HeaderID, Value: []byte(r.EventID)}}}
+		record := &kgo.Record{Topic: *r.Topic, Key: r.Key, Value: r.Payload, Headers: []kgo.RecordHeader{{Key: HeaderID, Value: []byte(r.EventID)},
+			{Key: headerType, Value: []byte(r.Wire.Type)}, {Key: headerPosition, Value: fmt.Appendf(nil, "1:%v:%d", r.Wire.To-1, r.Wire.Index)}}}
+		for _, h := range r.Wire.Headers {
+			record.Headers = append(record.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+		}
 		record.Timestamp = record.Timestamp.AddDate(2000, 0, 0)
 		c.Produce(t.Context(), record, nil)
 	}

@@ -22,10 +22,10 @@ func (t *trial) order(c copyOf) {
 
 // replays judges the duplicates of one partition: its log is split where it
 // steps back in the order of the first copies. Each run must be a contiguous
-// slice of that order, the last one must end at its newest row, and there are
-// no more steps back than the run had faults.
+// slice of that order, but for rows that may be left out, the last one must end
+// at its newest row, and there are no more steps back than the run had faults.
 func (t *trial) replays(at place, log []copyOf) {
-	ranks, newest := firstCopyOrder(log)
+	order, ranks := firstCopyOrder(log)
 	steps := 0
 	for i := 1; i < len(log); i++ {
 		last, this := ranks[log[i-1].row.EventID], ranks[log[i].row.EventID]
@@ -33,26 +33,41 @@ func (t *trial) replays(at place, log []copyOf) {
 			steps++
 			continue
 		}
-		if this != last+1 && !t.rules.SkipsSettled {
+		if !t.maySkip(order[last+1 : this]) {
 			t.report.problem(&t.report.BadReplays, "bad replay: %s/%d@%d jumps from copy %d to copy %d", at.topic, at.partition, log[i].record.Offset, last, this)
 		}
 	}
 	t.report.Replays += steps
-	if end := ranks[log[len(log)-1].row.EventID]; end != newest && !t.rules.SkipsSettled {
-		t.report.problem(&t.report.BadReplays, "bad replay: %s/%d ends at copy %d of %d", at.topic, at.partition, end, newest)
+	if end := ranks[log[len(log)-1].row.EventID]; !t.maySkip(order[end+1:]) {
+		t.report.problem(&t.report.BadReplays, "bad replay: %s/%d ends at copy %d of %d", at.topic, at.partition, end, len(order)-1)
 	}
 	if t.rules.Restarts >= 0 && steps > t.rules.Restarts {
 		t.report.problem(&t.report.BadReplays, "bad replay: %s/%d steps back %d times, the run had %d restarts", at.topic, at.partition, steps, t.rules.Restarts)
 	}
 }
 
-// firstCopyOrder numbers the events of a log by their first copies, from 0.
-func firstCopyOrder(log []copyOf) (ranks map[string]int, newest int) {
+// maySkip says whether a replay may leave out these events.
+func (t *trial) maySkip(ids []string) bool {
+	if t.rules.SkipsSettled {
+		return true
+	}
+	for _, id := range ids {
+		if !t.rules.Settled[id] {
+			return false
+		}
+	}
+	return true
+}
+
+// firstCopyOrder lists the events of a log by their first copies, and gives
+// the place of each in that order.
+func firstCopyOrder(log []copyOf) (order []string, ranks map[string]int) {
 	ranks = map[string]int{}
 	for _, c := range log {
 		if _, ok := ranks[c.row.EventID]; !ok {
-			ranks[c.row.EventID] = len(ranks)
+			ranks[c.row.EventID] = len(order)
+			order = append(order, c.row.EventID)
 		}
 	}
-	return ranks, len(ranks) - 1
+	return order, ranks
 }

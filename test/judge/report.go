@@ -27,6 +27,18 @@ type Rules struct {
 	// SkipsSettled allows a replay to leave out rows that were settled before
 	// it, as write-back does, and so to be no contiguous slice.
 	SkipsSettled bool
+	// Settled is the same where the test knows those rows, by event id: it
+	// reads them after each death, once the server has let go of the dead
+	// relay. A replay may leave out these and no others.
+	Settled map[string]bool
+	// NoLines wants every committed row in a topic and none in a line. A test
+	// whose faults must not cost a row sets it instead of looking at Waiting:
+	//
+	//	s.Judge(t, tr, nil, judge.Rules{NoLines: true})
+	NoLines bool
+	// BrokerTimes are topics whose records carry the broker's time
+	// (message.timestamp.type=LogAppendTime), not the row's.
+	BrokerTimes map[string]bool
 	// Discarded are event ids that a person gave up on.
 	Discarded map[string]bool
 	// MayLose are event ids that the journal calls committed and the truth
@@ -41,12 +53,13 @@ type Report struct {
 	Published   int // of them, in a topic
 	Waiting     int // of them, in a line and in no topic
 	Lost        int // of them, nowhere
+	Refused     int // waiting in a line although the run promised that none would
 	Hidden      int // waiting in a line, but the row does not say so
 	Records     int // records in the topics
 	Duplicates  int // records beyond the first copy
 	OutOfOrder  int // first copies behind a later one of their key, or in a second partition
 	Invented    int // records without a committed row
-	Altered     int // records whose topic, key or value is not the row's, or that differ from their first copy
+	Altered     int // records whose topic, key, value, headers or timestamp are not the row's, or that differ from their first copy
 	Replays     int // steps back, over all partitions
 	BadReplays  int // runs that are no contiguous slice, or too many of them
 	Disagreeing int // rows on which the writers' journal and the truth differ
@@ -66,7 +79,7 @@ func (r *Report) problem(count *int, format string, args ...any) {
 
 // Err is nil when the relay kept its promises.
 func (r Report) Err() error {
-	bad := r.Lost + r.Hidden + r.OutOfOrder + r.Invented + r.Altered + r.BadReplays + r.Disagreeing
+	bad := r.Lost + r.Refused + r.Hidden + r.OutOfOrder + r.Invented + r.Altered + r.BadReplays + r.Disagreeing
 	if bad == 0 {
 		return nil
 	}
@@ -75,9 +88,9 @@ func (r Report) Err() error {
 
 // String gives the counts in one line, and each problem on its own.
 func (r Report) String() string {
-	head := fmt.Sprintf("rows=%d published=%d waiting=%d lost=%d hidden=%d records=%d duplicates=%d "+
+	head := fmt.Sprintf("rows=%d published=%d waiting=%d lost=%d refused=%d hidden=%d records=%d duplicates=%d "+
 		"out_of_order=%d invented=%d altered=%d replays=%d bad_replays=%d disagreeing=%d",
-		r.Rows, r.Published, r.Waiting, r.Lost, r.Hidden, r.Records, r.Duplicates,
+		r.Rows, r.Published, r.Waiting, r.Lost, r.Refused, r.Hidden, r.Records, r.Duplicates,
 		r.OutOfOrder, r.Invented, r.Altered, r.Replays, r.BadReplays, r.Disagreeing)
 	return strings.Join(append([]string{head}, r.Problems...), "\n  ")
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -22,17 +23,21 @@ type Row struct {
 	Key       []byte  // message_key, else aggregate_id; nil when both are null
 	Payload   []byte  // nil is null
 	Scheduled bool    // deliver_after is set, so the row keeps no order
+	Wire      *Wire   // what else its record carries; nil is not judged
 }
 
 // Columns are the names in the outbox table. "" = not there.
 type Columns struct {
 	ID, EventID, AggregateID, Key, Topic, Payload, DeliverAfter, Status string
+	// Judged where the table has them.
+	EventType, ContentType, Headers, CreatedAt string
 }
 
 // DefaultColumns are those of the product's own table.
 var DefaultColumns = Columns{
 	ID: "id", EventID: "event_id", AggregateID: "aggregate_id", Key: "message_key", Topic: "topic",
 	Payload: "payload", DeliverAfter: "deliver_after", Status: "status",
+	EventType: "event_type", ContentType: "content_type", Headers: "headers", CreatedAt: "created_at",
 }
 
 // TruthOptions says what is watched. The zero value is public.outbox.
@@ -133,13 +138,16 @@ func (t *Truth) Close(ctx context.Context) error {
 // readBatch takes some whole transactions and says how many changes came.
 func (t *Truth) readBatch(ctx context.Context, conn *pgx.Conn) (changes int, err error) {
 	const sql = `select lsn::text, data from pg_logical_slot_get_changes($1, null, $2,
-		'include-xids', '0', 'skip-empty-xacts', '1')`
+		'include-xids', '0', 'skip-empty-xacts', '1', 'include-timestamp', '1')`
+	if _, err := conn.Exec(ctx, "set timezone = 'UTC'; set datestyle = 'ISO'"); err != nil {
+		return 0, err
+	}
 	rows, err := conn.Query(ctx, sql, t.options.Slot, batch)
 	if err != nil {
 		return 0, err
 	}
 	defer rows.Close()
-	var tx []Row
+	var tx transaction
 	for rows.Next() {
 		var at, data string
 		if err := rows.Scan(&at, &data); err != nil {
@@ -148,13 +156,13 @@ func (t *Truth) readBatch(ctx context.Context, conn *pgx.Conn) (changes int, err
 		changes++
 		switch {
 		case data == "BEGIN":
-			tx = tx[:0]
+			tx.rows, tx.inserts = tx.rows[:0], 0
 		case strings.HasPrefix(data, "COMMIT"):
-			if err := t.commit(at, tx); err != nil {
+			if err := t.commit(at, data, tx); err != nil {
 				return 0, err
 			}
 		default:
-			if tx, err = t.change(data, tx); err != nil {
+			if err = t.change(data, &tx); err != nil {
 				return 0, err
 			}
 		}
@@ -162,38 +170,53 @@ func (t *Truth) readBatch(ctx context.Context, conn *pgx.Conn) (changes int, err
 	return changes, rows.Err()
 }
 
+// transaction is what was read of one.
+type transaction struct {
+	rows    []Row
+	inserts int // rows in other states than READY too
+}
+
 // commit takes a transaction in, once: after a crash of the server the slot
-// may tell the last ones again.
-func (t *Truth) commit(at string, tx []Row) error {
+// may tell the last ones again. word is COMMIT (at ...).
+func (t *Truth) commit(at, word string, tx transaction) error {
 	end, err := parseLSN(at)
 	if err != nil {
 		return err
 	}
+	committed, err := time.Parse("COMMIT (at "+pgTime+")", word)
+	if err != nil {
+		return fmt.Errorf("reading the time of a commit: %w", err)
+	}
 	if end <= t.last {
 		return nil
 	}
-	t.last = end
-	for i, r := range tx {
+	for i, r := range tx.rows {
 		r.Rank, r.Commit, r.Index = len(t.rows), at, i
+		r.Wire.committed(t.last, end, committed)
 		t.rows = append(t.rows, r)
 	}
+	t.last = end
 	return nil
 }
 
 // change adds the row that an insert made; all else is passed over.
-func (t *Truth) change(data string, tx []Row) ([]Row, error) {
+func (t *Truth) change(data string, tx *transaction) error {
 	in, ok, err := parseInsert(data)
 	if err != nil || !ok || !slices.Contains(t.options.Tables, in.table) {
-		return tx, err
+		return err
 	}
+	index := tx.inserts
+	tx.inserts++
 	if s, ok := in.columns[t.columns.Status]; ok && s.text != "0" {
-		return tx, nil // inserted in another state than READY: not the relay's
+		return nil // inserted in another state than READY: not the relay's
 	}
 	r, err := t.row(in.columns)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return append(tx, r), nil
+	r.Wire = t.wire(in.columns, index)
+	tx.rows = append(tx.rows, r)
+	return nil
 }
 
 func (t *Truth) row(columns map[string]value) (Row, error) {
@@ -224,6 +247,8 @@ func (t *Truth) row(columns map[string]value) (Row, error) {
 // lsn is a position in the log of the truth's server. The judge has its own
 // type, because it shares no code with what it judges.
 type lsn uint64
+
+func (l lsn) String() string { return fmt.Sprintf("%X/%X", uint64(l)>>32, uint32(l)) }
 
 func parseLSN(s string) (lsn, error) {
 	hi, lo, ok := strings.Cut(s, "/")
