@@ -3,7 +3,10 @@ package relay
 // The points of a row's path at which a test may have the process killed.
 // They are nothing in an ordinary build; with the build tag failpoints the
 // environment variable OUTBOX_RELAY_FAILPOINT=name:n kills the process with
-// SIGKILL the n-th time that it comes to the point called name.
+// SIGKILL the n-th time that it comes to the point called name, and name:n:stop
+// freezes it there with SIGSTOP until somebody wakes it. Several points with
+// commas between them are come to one after the other: settled:3,kicked:1 is
+// the first handing over behind the third batch.
 const (
 	fpReceived      = "received"       // an insert is decoded, no ticket is taken
 	fpHeld          = "held"           // the ticket is taken, nothing is handed over
