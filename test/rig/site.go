@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -138,6 +139,28 @@ func (s *Site) Drained(t testing.TB) {
 		return s.DB.Query1(t, `select confirmed_flush_lsn > $2::text::pg_lsn from pg_replication_slots where slot_name = $1`, s.Slot(), here) == "t"
 	})
 	s.Settled(t)
+}
+
+// Released waits until the server has let go of every relay: what a killed
+// one had sent may still commit a moment after its death.
+func (s *Site) Released(t testing.TB) {
+	t.Helper()
+	Eventually(t, 90*time.Second, "no connection of a relay", func() bool {
+		return s.DB.Query1(t, `select count(*) from pg_stat_activity where datname = current_database() and application_name ~ '^outbox.relay'`) == "0"
+	})
+}
+
+// SentIDs are the event ids of the rows that say SENT now.
+func (s *Site) SentIDs(t testing.TB) map[string]bool {
+	t.Helper()
+	ids := map[string]bool{}
+	text := s.DB.Query1(t, `select coalesce(string_agg(event_id::text, ','), '') from public.outbox where status = 2`)
+	for id := range strings.SplitSeq(text, ",") {
+		if id != "" {
+			ids[id] = true
+		}
+	}
+	return ids
 }
 
 // Workload writes as many applications would, to the site's topic.
