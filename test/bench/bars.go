@@ -39,6 +39,24 @@ func (b bar) limit() string {
 	return fmt.Sprintf(">= %g", b.want)
 }
 
+// mostDuplicates is one span, and what was acknowledged since the position was
+// last stored, with the defaults of limits.span_rows and write_back.interval.
+func mostDuplicates(off result) float64 {
+	const spanRows, interval = 20_000, 0.05
+	if off.RowsPerS == nil {
+		return spanRows
+	}
+	return spanRows + interval**off.RowsPerS
+}
+
+func difference(a, b *float64) *float64 {
+	if a == nil || b == nil {
+		return nil
+	}
+	d := *a - *b
+	return &d
+}
+
 // bars judges results. What stands in them that was measured with a codec
 // does not answer for the CPU.
 func bars(o options, all []result) []bar {
@@ -59,6 +77,16 @@ func bars(o options, all []result) []bar {
 		{text: "kafka-off against raw, single rows, TCP", want: 1.3, got: at("kafka-off", 1, tcp).RatioToRaw},
 		{text: "kafka-off over the unix socket against raw over TCP, single rows", want: 1.3, got: at("kafka-off", 1, unix).RatioToRawTCP},
 		{text: "CPU-us a row of the relay, kafka-off, 10 rows a transaction, TCP, no codec", want: 6, most: true, got: cpu},
+	}
+	for _, shape := range o.shapes {
+		outage, kill := at("outage", shape, o.links[0]), at("kill", shape, o.links[0])
+		list = append(list, bar{text: fmt.Sprintf("MB above a relay without work, Kafka stopped, %s rows waiting, %s a transaction", whole(float64(o.rows)), whole(float64(shape))),
+			want: 67.1, most: true, got: difference(outage.PeakRSSMB, outage.IdleRSSMB)})
+		if kill.Duplicates != nil {
+			n := float64(*kill.Duplicates)
+			list = append(list, bar{text: fmt.Sprintf("duplicates after a SIGKILL in a drain, %s rows a transaction: a span and a settle interval", whole(float64(shape))),
+				want: mostDuplicates(at("kafka-off", shape, o.links[0])), most: true, got: &n})
+		}
 	}
 	for _, rate := range o.rates {
 		floor, relay := at(fmt.Sprintf("floor-%d", rate), 1, o.links[0]), at(fmt.Sprintf("latency-%d", rate), 1, o.links[0])

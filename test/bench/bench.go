@@ -49,7 +49,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 		return err
 	}
 	var errs []error
-	if b.o.wantsAny("raw", "null", "kfake", "kafka-off", "kafka-status", "franz") {
+	if b.o.wantsAny("raw", "null", "kfake", "kafka-off", "kafka-status", "franz", "outage", "kill") {
 		for _, shape := range b.o.shapes {
 			errs = append(errs, b.measureBacklog(ctx, shape))
 		}
@@ -66,7 +66,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 }
 
 func (b *bench) startServers(ctx context.Context) (err error) {
-	if b.o.wantsAny("kfake", "kafka-off", "kafka-status", "latency", "restart") && !b.o.inProcess {
+	if b.o.wantsAny("kfake", "kafka-off", "kafka-status", "outage", "kill", "latency", "restart") && !b.o.inProcess {
 		if b.relay = b.o.relay; b.relay == "" {
 			b.progress.say("building outbox-relay")
 			if b.relay, err = buildRelay(ctx, b.dir); err != nil {
@@ -78,7 +78,7 @@ func (b *bench) startServers(ctx context.Context) (err error) {
 	if b.pg, err = startServer(ctx); err != nil {
 		return err
 	}
-	if b.o.wantsAny("kafka-off", "kafka-status", "franz", "latency", "restart") {
+	if b.o.wantsAny("kafka-off", "kafka-status", "franz", "outage", "kill", "latency", "restart") {
 		if b.kafka, err = startKafka(ctx); err != nil {
 			return err
 		}
@@ -157,6 +157,11 @@ func (b *bench) throughput(l *backlog, link string) []*cell {
 	add("kfake", "kfake-off", relay(relayRun{writeBack: "off"}))
 	add("kafka-off", "kafka-off", relay(relayRun{broker: b.kafka, writeBack: "off"}))
 	add("kafka-status", "kafka-status", relay(relayRun{broker: b.kafka, writeBack: "status"}))
+	if link == b.o.links[0] {
+		off := relayRun{broker: b.kafka, link: link, writeBack: "off"}
+		add("outage", "outage", func(ctx context.Context) (sample, error) { return runOutage(ctx, b, l, off) })
+		add("kill", "kill", func(ctx context.Context) (sample, error) { return runKill(ctx, b, l, off) })
+	}
 	return cells
 }
 

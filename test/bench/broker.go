@@ -18,6 +18,9 @@ type broker struct {
 	pid     int
 	next    int    // number of the next topic
 	close   func() // ends it; more than once does nothing
+	// pause stops it until resume, which may be called more than once. Nil
+	// for a fake.
+	pause func() (resume func(), err error)
 }
 
 // startKafka starts a real one-node Kafka.
@@ -26,7 +29,13 @@ func startKafka(ctx context.Context) (*broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting Kafka: %w", err)
 	}
-	return &broker{brokers: c.Brokers(), pid: c.Pid(1), close: func() { _ = c.Close() }}, nil
+	pause := func() (func(), error) {
+		if err := c.PauseNode(1); err != nil {
+			return nil, err
+		}
+		return func() { _ = c.ResumeNode(1) }, nil // one that runs goes on
+	}
+	return &broker{brokers: c.Brokers(), pid: c.Pid(1), close: func() { _ = c.Close() }, pause: pause}, nil
 }
 
 // kfakeReport is what a fake Kafka says when it is up.

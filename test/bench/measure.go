@@ -16,6 +16,9 @@ type sample struct {
 	WalsenderCPU float64 `json:"walsender_cpu_s,omitempty"`
 	BrokerCPU    float64 `json:"broker_cpu_s,omitempty"`
 	PeakRSS      int64   `json:"peak_rss,omitempty"` // bytes
+	IdleRSS      int64   `json:"idle_rss,omitempty"` // the peak of a relay without work, bytes
+	Killed       bool    `json:"killed,omitempty"`   // the relay was killed on the way
+	Duplicates   int     `json:"duplicates"`
 	P50          float64 `json:"p50_ms,omitempty"`
 	P99          float64 `json:"p99_ms,omitempty"`
 	// RestCores is how many cores everything else used meanwhile: the other

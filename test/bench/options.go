@@ -44,7 +44,7 @@ type options struct {
 }
 
 // families are what --only may name.
-var families = []string{"raw", "null", "kfake", "kafka-off", "kafka-status", "franz", "latency", "restart"}
+var families = []string{"raw", "null", "kfake", "kafka-off", "kafka-status", "franz", "outage", "kill", "latency", "restart"}
 
 const usage = `bench measures the relay beside the limit of its parts.
 
@@ -52,6 +52,7 @@ const usage = `bench measures the relay beside the limit of its parts.
 
   a first look (the defaults)   200,000 rows, 3 repetitions, over TCP
   the full measurement          --rows 1000000 --repeat 5 --link tcp,unix --rates 200,2000,10000
+  one transaction of 200,000    --only outage --shape 200000 --repeat 1
   one part                      --only raw,kafka-off --shape 10 --repeat 1
 
 `

@@ -133,6 +133,7 @@ type relayRun struct {
 	broker    *broker
 	link      string
 	writeBack string
+	copies    int // records more than rows that the topic may hold
 }
 
 // runRelay lets a relay publish the whole backlog.
@@ -163,16 +164,21 @@ func runRelay(ctx context.Context, b *bench, l *backlog, r relayRun) (sample, er
 	if err != nil {
 		return s, err
 	}
+	return s, l.finishRun(ctx, c, r, topic, slot)
+}
+
+// finishRun ends the relay, verifies the run and removes what it used.
+func (l *backlog) finishRun(ctx context.Context, c *child, r relayRun, topic, slot string) error {
 	if err := c.stop(); err != nil {
-		return s, err
+		return err
 	}
 	if err := l.verify(ctx, r, topic); err != nil {
-		return s, err
+		return err
 	}
 	if err := l.dropSlot(ctx, slot); err != nil {
-		return s, err
+		return err
 	}
-	return s, r.broker.deleteTopic(ctx, topic)
+	return r.broker.deleteTopic(ctx, topic)
 }
 
 // follow measures from the slot being taken until its confirmed position has
@@ -204,8 +210,8 @@ func (l *backlog) verify(ctx context.Context, r relayRun, topic string) error {
 	if err != nil {
 		return err
 	}
-	if n != l.rows {
-		return fmt.Errorf("the topic holds %d records, want %d", n, l.rows)
+	if n != l.rows+r.copies {
+		return fmt.Errorf("the topic holds %d records, want %d", n, l.rows+r.copies)
 	}
 	if r.writeBack == "off" {
 		return nil

@@ -29,6 +29,8 @@ type result struct {
 	WalsenderCPUPerMillion *float64 `json:"walsender_cpu_s_per_million"`
 	BrokerCPUPerMillion    *float64 `json:"broker_cpu_s_per_million"`
 	PeakRSSMB              *float64 `json:"peak_rss_mb"` // 1 MB = 1,000,000 bytes
+	IdleRSSMB              *float64 `json:"idle_rss_mb"` // the peak of a relay without work
+	Duplicates             *int     `json:"duplicates"`  // most of any run, where a relay was killed
 	P50                    *float64 `json:"p50_ms"`
 	P99                    *float64 `json:"p99_ms"`
 	StartupS               *float64 `json:"startup_s"`
@@ -51,7 +53,7 @@ func summarise(cells []*cell) []result {
 	}
 	for i := range all {
 		r := &all[i]
-		if r.Shape == 0 || r.P50 != nil {
+		if r.Shape == 0 || r.P50 != nil || r.Duplicates != nil {
 			continue
 		}
 		r.RatioToRaw = ratio(r.RowsPerS, find(all, key{"raw", r.Shape, r.Link}).RowsPerS)
@@ -104,6 +106,12 @@ func (c *cell) result() result {
 	r.WalsenderCPUPerMillion = perMillion(func(s sample) float64 { return s.WalsenderCPU })
 	r.BrokerCPUPerMillion = perMillion(func(s sample) float64 { return s.BrokerCPU })
 	r.PeakRSSMB = median(of(func(s sample) float64 { return float64(s.PeakRSS) / 1e6 }))
+	r.IdleRSSMB = median(of(func(s sample) float64 { return float64(s.IdleRSS) / 1e6 }))
+	for _, s := range c.samples {
+		if s.Killed && (r.Duplicates == nil || *r.Duplicates < s.Duplicates) {
+			r.Duplicates = &s.Duplicates
+		}
+	}
 	r.StartupS = median(of(func(s sample) float64 { return s.Startup }))
 	rest := of(func(s sample) float64 { return s.RestCores })
 	r.RestCores = rest[len(rest)-1]
