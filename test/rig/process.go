@@ -132,6 +132,20 @@ func (p *Process) wait(otherwise string) {
 	}
 }
 
+// Frozen waits until the kernel calls the process stopped, as SIGSTOP leaves
+// it.
+func (p *Process) Frozen() {
+	p.t.Helper()
+	Eventually(p.t, time.Minute, "the relay to stand still", func() bool {
+		if !p.Running() {
+			p.t.Fatalf("the relay ended: %v\n%s", p.err, Tail(p.Log.String(), 3000))
+		}
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
+		_, rest, _ := strings.Cut(string(text), ") ")
+		return strings.HasPrefix(rest, "T")
+	})
+}
+
 // Running says that the process has not ended.
 func (p *Process) Running() bool {
 	select {
