@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,11 @@ type Site struct {
 	Topic  string
 	Kind   string         // aggregate_type, from which the topic comes
 	Config map[string]any // as in the file, for commands and relays started from now on
+
+	// Prefix are words before the program's name, such as those of a command
+	// that changes what it sees of the machine and becomes it; none = it runs
+	// as it is.
+	Prefix []string
 
 	program *program
 }
@@ -100,7 +106,9 @@ func (s *Site) Command(t testing.TB, args ...string) *exec.Cmd {
 	if err := os.WriteFile(file, bytes.ReplaceAll(text, []byte("$"), []byte("$$")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(s.program.built(t), append(args, "--config", file)...)
+	words := append(slices.Clone(s.Prefix), s.program.built(t))
+	words = append(append(words, args...), "--config", file)
+	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
 	return cmd
 }

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"maps"
 	"syscall"
 	"testing"
 	"time"
@@ -92,6 +93,7 @@ func TestRelayKilledInAnOutage(t *testing.T) {
 	tr := s.Truth(t)
 	p := s.streaming(t)
 	f := s.Flow(t, judge.Workload{Seed: 43, Rate: 60})
+	settled := map[string]bool{}
 	die := func(p *process) {
 		t.Helper()
 		rig.Eventually(t, patience, "the span to be full", func() bool {
@@ -101,6 +103,8 @@ func TestRelayKilledInAnOutage(t *testing.T) {
 		if by := p.KilledBy(); by != syscall.SIGKILL {
 			t.Fatalf("the relay ended by %v", by)
 		}
+		s.Released(t)
+		maps.Copy(settled, s.SentIDs(t))
 	}
 	p.publishes(s.Topic, 500)
 	k.Pause(t, 1)
@@ -119,8 +123,8 @@ func TestRelayKilledInAnOutage(t *testing.T) {
 	s.drained(t)
 	p.healthy()
 	s.refusedNothing(t)
-	rep := s.verdict(t, tr, j, judge.Rules{Restarts: 3, SkipsSettled: true})
-	if rep.Waiting != 0 || rep.Published < span || rep.Duplicates == 0 {
-		t.Fatalf("%d rows published, %d refused; %d copies, want some: requests were on their way", rep.Published, rep.Waiting, rep.Duplicates)
+	rep := s.verdict(t, tr, j, judge.Rules{Restarts: 3, Settled: settled, NoLines: true})
+	if most := 3 * (span + 500); rep.Published < span || rep.Duplicates == 0 || rep.Duplicates > most {
+		t.Fatalf("%d rows published; %d copies, want some, for requests were on their way, and at most %d", rep.Published, rep.Duplicates, most)
 	}
 }

@@ -128,6 +128,9 @@ func TestRowOf50MB(t *testing.T) {
 	if n := s.rows(t, "status = 3"); n != 2 {
 		t.Errorf("%d rows FAILED, want the refused one and the one behind it", n)
 	}
+	if rep := s.verdict(t, tr, nil, judge.Rules{}, large); rep.Waiting != 2 || rep.Duplicates != 0 {
+		t.Errorf("%d rows wait, %d copies; want the refused row, the one behind it, and none", rep.Waiting, rep.Duplicates)
+	}
 }
 
 // rowAmongNeighbours has a relay of its own settle a large row with small ones

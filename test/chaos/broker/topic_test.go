@@ -2,6 +2,7 @@ package broker
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/outboxrelay/outbox-relay/test/harness"
 	"github.com/outboxrelay/outbox-relay/test/judge"
@@ -41,13 +43,32 @@ func TestTopicDeletedAndCreatedAnew(t *testing.T) {
 	f := s.Flow(t, judge.Workload{Seed: 61, Rate: 40, Topics: []string{s.Topic, other}})
 	p.publishes(s.Topic, 300)
 	first := topicID(t, a, s.Topic)
+	// What the old topic may have acknowledged beyond the dump was in flight
+	// when it was made, or came while the topic was still there.
+	inFlight, received := p.metric("outbox_relay_inflight_records"), p.metric("outbox_relay_rows_received_total")
+	dumped := map[string]bool{}
+	for _, r := range k.Dump(t, s.Topic) {
+		dumped[eventID(r)] = true
+	}
 	deleted := time.Now()
 	_, err := a.DeleteTopic(t.Context(), s.Topic)
 	must(t, err)
+	vanished(t, a, s.Topic)
+	inFlight += p.metric("outbox_relay_rows_received_total") - received
 	t.Logf("named: %s", p.blocked(s.Topic, "UNKNOWN_TOPIC"))
 	p.publishes(other, 200) // others flow on
 	longer(t, deleted, 5*time.Second)
 	old := s.sentTo(t, s.Topic) // all acknowledged by the topic that is gone
+	unseen := 0
+	for id := range old {
+		if !dumped[id] {
+			unseen++
+		}
+	}
+	t.Logf("%d rows dumped, %d SENT and not among them, at most %v in flight", len(dumped), unseen, inFlight)
+	if len(dumped) < 300 || float64(unseen) > inFlight {
+		t.Errorf("%d rows say SENT that the old topic never had: more than the %v in flight", unseen, inFlight)
+	}
 	k.CreateTopic(t, s.Topic, 4, nil)
 	created := time.Now()
 	if second := topicID(t, a, s.Topic); second == first {
@@ -66,6 +87,15 @@ func TestTopicDeletedAndCreatedAnew(t *testing.T) {
 			t.Fatalf("event %s was acknowledged by the old topic, and is in the new one", id)
 		}
 	}
+}
+
+// vanished waits until the brokers know no such topic.
+func vanished(t *testing.T, a *kadm.Client, topic string) {
+	t.Helper()
+	rig.Eventually(t, patience, "the topic to be gone", func() bool {
+		m, err := a.Metadata(t.Context(), topic)
+		return err == nil && errors.Is(m.Topics[topic].Err, kerr.UnknownTopicOrPartition)
+	})
 }
 
 // sentTo are the events of a topic that are shown as SENT, once no more of them
@@ -255,7 +285,7 @@ func (s *site) moved(t *testing.T, tr *judge.Truth, j *judge.Journal, lines []ju
 	for _, topic := range append(more, s.Topic) {
 		all = append(all, s.Kafka.Dump(t, topic)...)
 	}
-	rep := judge.Check(judge.Evidence{Rows: tr.Rows(), Records: all, Lines: lines, Journal: j}, judge.Rules{})
+	rep := judge.Check(judge.Evidence{Rows: tr.Rows(), Records: all, Lines: lines, Journal: j}, judge.Rules{BrokerTimes: map[string]bool{grows: true}})
 	t.Logf("%v", rep)
 	if rep.Lost+rep.Invented+rep.Altered+rep.Hidden+rep.Duplicates+rep.BadReplays+rep.Disagreeing != 0 {
 		t.Fatal("more is broken than the order of keys that moved")
