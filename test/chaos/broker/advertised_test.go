@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,6 +27,9 @@ type bootstrap struct {
 	broker    string                 // where the real one listens, on 127.0.0.1
 	advertise atomic.Pointer[string] // nil = the broker's own
 	changed   atomic.Int64           // addresses that were replaced
+
+	mu   sync.Mutex
+	open map[net.Conn]bool // connections of clients
 }
 
 // inFront starts one; it ends with the test.
@@ -33,7 +37,7 @@ func inFront(t *testing.T, broker string) *bootstrap {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	b := &bootstrap{address: l.Addr().String(), broker: broker}
+	b := &bootstrap{address: l.Addr().String(), broker: broker, open: map[net.Conn]bool{}}
 	accepted := make(chan struct{})
 	go func() {
 		defer close(accepted)
@@ -54,7 +58,11 @@ func inFront(t *testing.T, broker string) *bootstrap {
 
 // serve passes requests on as they are and answers frame by frame.
 func (b *bootstrap) serve(c net.Conn) {
-	defer func() { _ = c.Close() }()
+	b.set(c, true)
+	defer func() {
+		b.set(c, false)
+		_ = c.Close()
+	}()
 	up, err := net.Dial("tcp", b.broker)
 	if err != nil {
 		return
@@ -77,6 +85,26 @@ func (b *bootstrap) serve(c net.Conn) {
 			return
 		}
 	}
+}
+
+func (b *bootstrap) set(c net.Conn, open bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.open[c] = open
+	if !open {
+		delete(b.open, c)
+	}
+}
+
+// drop cuts every connection and says how many there were.
+func (b *bootstrap) drop() (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for c := range b.open {
+		_ = c.Close()
+		n++
+	}
+	return n
 }
 
 // change replaces the broker's address, a text and four bytes of port.
