@@ -21,7 +21,7 @@ type pooler struct {
 	// drops has it leave out the start parameter that it does not know, and
 	// the server then refuses the first command of the protocol; otherwise it
 	// refuses the connection itself.
-	drops bool
+	drops  bool
 	asked  atomic.Int64 // connections that wanted replication
 	passed atomic.Int64 // connections that the server got as they were
 }
