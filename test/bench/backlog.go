@@ -156,7 +156,6 @@ func (l *backlog) reset(ctx context.Context) error {
 	for _, sql := range []string{
 		"update public.outbox set status = 0, sent_at = null where status <> 0",
 		"vacuum full analyze public.outbox", // as when first written: room on every page, nothing dead
-		"checkpoint",
 	} {
 		if err := l.exec(ctx, sql); err != nil {
 			return err
