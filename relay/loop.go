@@ -75,6 +75,7 @@ type loop struct {
 	nextBeat  time.Time
 	lastHeard time.Time // when the server last said something while we listened
 	drainBy   time.Time // set when stopping: when to give up on open lanes
+	full      bool      // the span was full and has not been emptied by a quarter since
 	halt      error     // why the log cannot be read further; nil while it can
 }
 
@@ -282,12 +283,18 @@ func (l *loop) wait(until time.Time) time.Duration {
 }
 
 // room is I12: a row is read only while the span is below its limits, so the
-// span exceeds them by at most one row, which then travels alone.
+// span exceeds them by at most one row, which then travels alone. Once it was
+// full, reading begins again when a quarter is free: reading for every row that
+// settles makes small reads and small requests to the brokers.
 func (l *loop) room() bool {
 	rows, bytes := l.tracker.Held()
 	rows += l.replay.len()
 	bytes += l.replay.bytes
-	return rows < l.cfg.SpanRows && bytes < l.cfg.SpanBytes && !l.own.linesFull(l.cfg)
+	if l.full && (4*rows > 3*l.cfg.SpanRows || 4*bytes > 3*l.cfg.SpanBytes) {
+		return false
+	}
+	l.full = !(rows < l.cfg.SpanRows && bytes < l.cfg.SpanBytes && !l.own.linesFull(l.cfg))
+	return !l.full
 }
 
 // read takes frames until none is left without waiting, the burst is used up

@@ -336,6 +336,25 @@ func TestSilentServerEndsTheSession(t *testing.T) {
 	})
 }
 
+// TestFullSpanEmptiesAQuarter proves that a span that was full is read into
+// again when a quarter of it is free, not for every row, and that nothing is
+// left unread.
+func TestFullSpanEmptiesAQuarter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(l *loop) { l.cfg.SpanRows, l.cfg.WriteBack = 8, WriteBackOff })
+		r.relation()
+		r.txn(200, 210, "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k")
+		for step, want := range []int{8, 7, 8, 7, 7} { // out at each step; at six, reading begins again
+			synctest.Wait()
+			if n := r.pub.pending(); n != want {
+				t.Fatalf("step %d: %d rows are out, want %d", step, n, want)
+			}
+			r.pub.decide(1, outbox.Acked)
+		}
+	})
+}
+
 // TestStopDrains proves the two phases of a stop: nothing more is read, what
 // is out is settled and confirmed, and then the loop ends.
 func TestStopDrains(t *testing.T) {

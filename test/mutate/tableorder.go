@@ -92,8 +92,8 @@ var loopMutants = []mutant{
 	},
 	{
 		law: "I12", what: "the span has no limit in rows", file: "relay/loop.go",
-		old:     "return rows < l.cfg.SpanRows && bytes",
-		new:     "return bytes",
+		old:     "!(rows < l.cfg.SpanRows && bytes",
+		new:     "!(bytes",
 		killers: also(by("relay", "TestStatusEveryBeat"), found("span without a limit")),
 	},
 	{
