@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxrelay/outbox-relay/test/harness"
+	"github.com/outboxrelay/outbox-relay/test/judge"
 	"github.com/outboxrelay/outbox-relay/test/rig"
 )
 
@@ -125,5 +126,131 @@ func TestIdleOutboxBesideABusyNeighbour(t *testing.T) {
 	slices.Sort(keys)
 	if want := append([]string{"after", "before"}, slices.Repeat([]string{"tick"}, ticks)...); !slices.Equal(keys, want) {
 		t.Fatalf("records of the keys %q, want %q", keys, want)
+	}
+}
+
+// hammer has two backends commit single-row updates without waiting for the
+// disk, each 7,500 a second, for this long. The channel has their errors.
+func hammer(t *testing.T, db *harness.Database, long time.Duration) <-chan error {
+	t.Helper()
+	db.Exec(t, `create table public.hot (id int primary key, text text) with (fillfactor = 10); insert into public.hot values (0), (1)`)
+	ended := make(chan error, 2)
+	for i := range 2 {
+		conn := db.Conn(t)
+		exec(t, conn, `set synchronous_commit = off`)
+		loop := fmt.Sprintf(`do $$ declare began timestamptz := clock_timestamp(); ahead float; begin
+			for i in 1..10000000 loop
+				update public.hot set text = rpad(i::text, 400, 'n') where id = %d;
+				commit;
+				if i %% 150 = 0 then
+					exit when clock_timestamp() > began + interval '%d ms';
+					ahead := i / 7500.0 - extract(epoch from clock_timestamp() - began);
+					if ahead > 0 then perform pg_sleep(ahead); end if;
+				end if;
+			end loop; end $$`, i, long.Milliseconds())
+		go func() {
+			_, err := conn.PgConn().Exec(context.WithoutCancel(t.Context()), loop).ReadAll()
+			ended <- err
+		}()
+	}
+	return ended
+}
+
+// transactions a second that must be written beside the idle outbox.
+const hammered = 12_000
+
+// TestIdleOutboxBesideSmallTransactions proves F1 where it is hardest: two
+// backends commit 12,000 transactions a second, each of one row, to a table
+// that nobody publishes, first in the outbox's own database and then in
+// another. All the while the slot stays near the end of the log, the relay's
+// memory stays as it is, and the row of every five seconds arrives.
+//
+// It is not parallel: the rate needs the machine.
+func TestIdleOutboxBesideSmallTransactions(t *testing.T) {
+	for _, major := range []int{14, 18} {
+		t.Run(fmt.Sprint(major), func(t *testing.T) {
+			harness.Need(t, harness.PostgresMajor(major))
+			pg := harness.StartPostgres(t, harness.PostgresOptions{Major: major, Settings: map[string]string{"max_wal_size": "4GB"}})
+			s := rig.New(t, rig.Options{Postgres: pg, Kafka: harness.StartKfake(t, harness.KfakeOptions{})})
+			tr := s.Truth(t)
+			p := s.Start(t)
+			p.Ready()
+			s.Insert(t, "before")
+			s.Settled(t)
+			beside := &neighbour{t: t, s: s, p: p, memory: p.ResidentMiB()}
+			beside.write("own", s.DB)
+			if err := tr.Read(t.Context()); err != nil { // in parts: its slot has to read all of it too
+				t.Fatal(err)
+			}
+			beside.write("another", pg.CreateDatabase(t))
+			s.Settled(t)
+			p.Stop()
+			rep := s.Judge(t, tr, nil, judge.Rules{NoLines: true})
+			if want := 1 + beside.rows; rep.Rows != want || rep.Published != want || rep.Duplicates != 0 || streams(p) != 1 {
+				t.Errorf("%d rows, %d published, %d repeated, %d sessions; want %d rows once in one session", rep.Rows, rep.Published, rep.Duplicates, streams(p), want)
+			}
+		})
+	}
+}
+
+// neighbour is the noise beside an outbox, and what it did to it.
+type neighbour struct {
+	t      *testing.T
+	s      *rig.Site
+	p      *rig.Process
+	memory int // MiB of the relay before it
+	rows   int // written to the outbox meanwhile
+}
+
+// number reads one number from the site's database.
+func (n *neighbour) number(sql string, args ...any) int {
+	n.t.Helper()
+	i, err := strconv.Atoi(n.s.DB.Query1(n.t, sql, args...))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return i
+}
+
+// write makes the noise in a database for 30 s and looks at the outbox
+// meanwhile.
+func (n *neighbour) write(where string, db *harness.Database) {
+	t := n.t
+	t.Helper()
+	const long, beat, kept = 30 * time.Second, 10 * time.Second / 3, 64 * mib
+	const xids, wal = `select pg_snapshot_xmax(pg_current_snapshot())`, `select (pg_current_wal_insert_lsn() - '0/0')::bigint`
+	xid, lsn, began := n.number(xids), n.number(wal), time.Now()
+	ended := hammer(t, db, long)
+	distance, low, high, sent, samples := 0, n.memory, n.memory, 0, 0
+	rig.Eventually(t, 2*patience, "the end of the noise", func() bool {
+		if time.Since(began) > time.Duration(sent+1)*5*time.Second && sent < 5 {
+			key := fmt.Sprintf("%s %d", where, sent)
+			n.s.Insert(t, key)
+			sent++
+			rig.Eventually(t, 20*time.Second, "a row arrives during the noise", func() bool { return n.s.Count(t, "status = 2 and aggregate_id = '"+key+"'") == "1" })
+		}
+		distance = max(distance, n.number(`select (pg_current_wal_insert_lsn() - confirmed_flush_lsn)::bigint from pg_replication_slots where slot_name = $1`, n.s.Slot()))
+		low, high, samples = min(low, n.p.ResidentMiB()), max(high, n.p.ResidentMiB()), samples+1
+		return len(ended) == 2
+	})
+	took := time.Since(began)
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Fatalf("the noise ended: %v", err)
+		}
+	}
+	n.rows += sent
+	rate, written := float64(n.number(xids)-xid)/took.Seconds(), n.number(wal)-lsn
+	bound := kept + int(float64(written)*beat.Seconds()/took.Seconds())
+	t.Logf("%s database: %.0f transactions a second, %d MiB of log in %v; at most %d MiB unconfirmed (bound %d) in %d looks; memory %d MiB before, %d to %d",
+		where, rate, written/mib, took, distance/mib, bound/mib, samples, n.memory, low, high)
+	if rate < hammered || sent < 5 || written < bound+16*mib {
+		t.Fatalf("%.0f transactions a second, %d MiB and %d rows, want %d, more than the bound, and 5: the noise has not bitten", rate, written/mib, sent, hammered)
+	}
+	if distance > bound {
+		t.Errorf("%d MiB unconfirmed, want at most %d", distance/mib, bound/mib)
+	}
+	if low < n.memory-16 || high > n.memory+16 {
+		t.Errorf("memory went from %d MiB to %d to %d", n.memory, low, high)
 	}
 }
