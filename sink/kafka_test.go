@@ -3,12 +3,11 @@ package sink
 import (
 	"context"
 	"strconv"
-	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outboxrelay/outbox-relay/outbox"
 	"github.com/outboxrelay/outbox-relay/test/harness"
@@ -38,12 +37,26 @@ func TestSuiteOnKafka(t *testing.T) {
 	})
 }
 
-// throttles counts the answers that told the client to wait.
-type throttles struct{ n atomic.Int64 }
+// throttled is how often brokers told the client to wait, as the metrics say.
+func throttled(t testing.TB, registry *prometheus.Registry) (n uint64) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "outbox_relay_kafka_request_throttled_seconds" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			n += m.GetHistogram().GetSampleCount()
+		}
+	}
+	return n
+}
 
-func (h *throttles) OnBrokerThrottle(kgo.BrokerMetadata, time.Duration, bool) { h.n.Add(1) }
-
-// A byte quota makes it slower and nothing else: no copies, no refusals.
+// A byte quota makes it slower and nothing else: no copies, no refusals. The
+// metrics tell.
 func kafkaQuota(t *testing.T, c cluster) {
 	topic, id := name(t, "a"), "throttled"
 	c.CreateTopic(t, topic, 2, nil)
@@ -56,14 +69,13 @@ func kafkaQuota(t *testing.T, c cluster) {
 	if _, err := adm.AlterClientQuotas(context.Background(), []kadm.AlterClientQuotaEntry{entry}); err != nil {
 		t.Fatal(err)
 	}
-	var throttled throttles
+	registry := prometheus.NewRegistry()
 	r := start(t, c.Brokers(), plainCodec, func(c *Config) {
-		c.ClientID = id
-		c.ClientOptions = append(c.ClientOptions, kgo.WithHooks(&throttled))
+		c.ClientID, c.Registerer = id, registry
 	})
 	want := map[string][]string{}
 	i := 0
-	for round := 0; throttled.n.Load() < 3; round++ {
+	for round := 0; throttled(t, registry) < 3; round++ {
 		if round == 50 {
 			t.Fatal("15 MB at 100 kB/s were not throttled")
 		}

@@ -203,7 +203,9 @@ func (m *metrics) client() *clientMetrics {
 	c := &clientMetrics{registerer: m.registerer}
 	if m.registerer != nil {
 		c.hooks = kprom.NewMetrics("outbox_relay", kprom.Subsystem("kafka"), kprom.Registerer(c),
-			kprom.WithStaticLabel(prometheus.Labels{"slot": m.slot}))
+			kprom.WithStaticLabel(prometheus.Labels{"slot": m.slot}),
+			// A quota makes brokers tell the client to wait; nothing else shows it.
+			kprom.HistogramsFromOpts(kprom.HistogramOpts{Enable: kprom.RequestThrottled, Buckets: []float64{0.01, 0.1, 1, 10}}))
 	}
 	return c
 }
