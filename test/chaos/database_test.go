@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,15 @@ func TestWalsenderEndedTwentyTimes(t *testing.T) {
 	if ended != 20 || sessions < 24 {
 		t.Fatalf("%d walsenders ended, %d sessions: the faults have not bitten", ended, sessions)
 	}
-	s.Judge(t, tr, j, judge.Rules{Restarts: sessions - 1, SkipsSettled: true})
+	whole(t, s.Judge(t, tr, j, judge.Rules{Restarts: sessions - 1, SkipsSettled: true, NoLines: true}))
+}
+
+// whole wants every row published: no fault here may cost one its place.
+func whole(t *testing.T, rep judge.Report) {
+	t.Helper()
+	if rep.Rows == 0 || rep.Published != rep.Rows || rep.Waiting != 0 {
+		t.Errorf("%d rows, %d published, %d waiting; want all published", rep.Rows, rep.Published, rep.Waiting)
+	}
 }
 
 // streams counts the sessions that a relay has begun.
@@ -56,7 +65,8 @@ func streams(p *rig.Process) int { return strings.Count(p.Log.String(), `"msg":"
 
 // TestServerCrashesUnderLoad proves the position row against real servers: the
 // database stops without a checkpoint three times while eight writers commit,
-// and the slot comes back older than what was confirmed.
+// once by SIGKILL of its first process, and the slot comes back older than what
+// was confirmed.
 func TestServerCrashesUnderLoad(t *testing.T) {
 	t.Parallel()
 	harness.Need(t, harness.RealKafka)
@@ -66,24 +76,58 @@ func TestServerCrashesUnderLoad(t *testing.T) {
 	p := s.Start(t)
 	p.Ready()
 	f := s.Flow(t, judge.Workload{Seed: 3, BigRows: 2000, Rate: 100})
-	const crashes = 3
-	for range crashes {
+	modes, older := []string{"immediate", "kill", "immediate"}, 0
+	for _, mode := range modes {
 		f.More(100)
-		pid := pg.Pid()
-		pg.Crash(t)
-		pg.Start(t)
-		if pg.Pid() == pid {
-			t.Fatalf("the server is still process %d", pid)
+		if crashed(t, s, pg, mode) {
+			older++
 		}
 	}
 	f.More(100)
 	j := f.Stop()
 	s.Settled(t)
+	skipped := sample(t, p, `outbox_relay_rows_skipped_total{reason="settled",slot="`+s.Slot()+`"}`)
 	p.Stop()
-	if n := strings.Count(pg.Log(), "was not properly shut down"); n != crashes {
-		t.Fatalf("the server recovered %d times, want %d", n, crashes)
+	if n := strings.Count(pg.Log(), "was not properly shut down"); n != len(modes) {
+		t.Fatalf("the server recovered %d times, want %d", n, len(modes))
 	}
-	s.Judge(t, tr, j, judge.Rules{Restarts: streams(p) - 1, SkipsSettled: true})
+	t.Logf("the slot came back older %d times, %v settled rows were skipped", older, skipped)
+	if older == 0 {
+		t.Fatal("the slot never came back older than confirmed: the crashes have not bitten")
+	}
+	whole(t, s.Judge(t, tr, j, judge.Rules{Restarts: streams(p) - 1, SkipsSettled: true, NoLines: true}))
+}
+
+// crashed stops a server without a checkpoint, starts it again, and says
+// whether the site's slot came back older than it was.
+func crashed(t *testing.T, s *rig.Site, pg *harness.Postgres, mode string) (older bool) {
+	t.Helper()
+	const confirmed = `select confirmed_flush_lsn from pg_replication_slots where slot_name = $1`
+	before, pid := s.DB.Query1(t, confirmed, s.Slot()), pg.Pid()
+	pg.Stop(t, mode)
+	// After a SIGKILL the others of its processes see that it is gone one by
+	// one; as long as any is there, the server refuses to start.
+	rig.Eventually(t, patience, "the server starts", func() bool { return pg.Server.Start(t.Context()) == nil })
+	if pg.Pid() == pid {
+		t.Fatalf("the server is still process %d", pid)
+	}
+	return s.DB.Query1(t, `select confirmed_flush_lsn < $2::text::pg_lsn from pg_replication_slots where slot_name = $1`, s.Slot(), before) == "t"
+}
+
+// sample is one number of a relay's metrics; its absence fails the test.
+func sample(t *testing.T, p *rig.Process, name string) float64 {
+	t.Helper()
+	for line := range strings.Lines(p.Get("/metrics")) {
+		if text, ok := strings.CutPrefix(line, name+" "); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
 }
 
 // stall makes every produce request of the broker fail until release is
@@ -151,7 +195,7 @@ func TestFastStopUnderLoad(t *testing.T) {
 	if n := strings.Count(pg.Log(), "received fast shutdown request"); n != 2 {
 		t.Fatalf("%d fast shutdowns, want 2", n)
 	}
-	s.Judge(t, tr, j, judge.Rules{Restarts: streams(p) - 1, SkipsSettled: true})
+	whole(t, s.Judge(t, tr, j, judge.Rules{Restarts: streams(p) - 1, SkipsSettled: true, NoLines: true}))
 }
 
 // TestTwoRelaysAtOnce proves that two relays which start at the same moment,
@@ -190,7 +234,53 @@ func TestTwoRelaysAtOnce(t *testing.T) {
 	p.Ready()
 	s.Settled(t)
 	p.Stop()
-	if rep := s.Judge(t, tr, j, judge.Rules{}); rep.Duplicates != 0 {
+	rep := s.Judge(t, tr, j, judge.Rules{NoLines: true})
+	whole(t, rep)
+	if rep.Duplicates != 0 {
 		t.Fatalf("%d rows repeated", rep.Duplicates)
 	}
+}
+
+// TestReadOnlyForAWhile proves that a server made read-only by its default,
+// without a session killed, costs a delay: rows written meanwhile by whoever
+// may are settled when it ends, by the same process.
+func TestReadOnlyForAWhile(t *testing.T) {
+	t.Parallel()
+	pg := harness.StartPostgres(t, harness.PostgresOptions{})
+	s := rig.New(t, rig.Options{Postgres: pg, Kafka: harness.StartKfake(t, harness.KfakeOptions{})})
+	tr := s.Truth(t)
+	p := s.Start(t)
+	p.Ready()
+	s.Insert(t, "before")
+	s.Settled(t)
+	conn := s.DB.Conn(t)
+	set := func(stmt string) {
+		t.Helper()
+		exec(t, conn, stmt)
+		exec(t, conn, `select pg_reload_conf()`)
+	}
+	set(`alter system set default_transaction_read_only = on`)
+	rig.Eventually(t, patience, "the server is read-only", func() bool { return s.DB.Query1(t, `show default_transaction_read_only`) == "on" })
+	rows, since := 1, time.Now()
+	next := since
+	rig.Eventually(t, patience, "30 s read-only", func() bool {
+		if time.Now().After(next) {
+			exec(t, conn, `begin; set transaction read write; insert into public.outbox (aggregate_id, payload) values ('during', 'hi'); commit`)
+			rows, next = rows+1, next.Add(3*time.Second)
+		}
+		return time.Since(since) > 30*time.Second
+	})
+	bites := strings.Count(pg.Log(), "in a read-only transaction")
+	t.Logf("%d rows, %s of them settled meanwhile, %d times refused, %d sessions, the probe said %s", rows, s.Count(t, "status = 2"), bites, streams(p), p.Get("/readyz?verbose"))
+	if bites == 0 {
+		t.Fatal("the server refused nothing: the setting has not bitten")
+	}
+	set(`alter system reset default_transaction_read_only`)
+	s.Settled(t)
+	p.Ready()
+	if got := s.Count(t, "status = 2"); got != strconv.Itoa(rows) {
+		t.Errorf("%s rows SENT, want %d", got, rows)
+	}
+	p.Stop() // the process that was started: it never ended
+	whole(t, s.Judge(t, tr, nil, judge.Rules{Restarts: streams(p) - 1, SkipsSettled: true, NoLines: true}))
 }

@@ -76,7 +76,8 @@ func stallStandby(t *testing.T, killed bool) {
 	p.Ready()
 	p.Stop()
 	restarts := map[bool]int{true: 1}[killed]
-	rep := s.Judge(t, tr, nil, judge.Rules{Restarts: restarts, SkipsSettled: true})
+	rep := s.Judge(t, tr, nil, judge.Rules{Restarts: restarts, SkipsSettled: true, NoLines: true})
+	whole(t, rep)
 	if rep.Rows != 3 || rep.Duplicates > restarts {
 		t.Fatalf("%d rows, %d repeated", rep.Rows, rep.Duplicates)
 	}
