@@ -425,11 +425,23 @@ func (s *simStore) commit() {
 			}
 			s.w.tally[lined]++
 			t.lines[p] = s.w.row(p).key
-			t.status[p] = outbox.StatusFailed
+			s.show(p, outbox.StatusFailed)
 		} else if s.w.mode.writesRows() {
-			t.status[p] = outbox.StatusSent
+			s.show(p, outbox.StatusSent)
 		}
 	}
+}
+
+// show writes a status into its row, or lists it as pending when an application
+// has locked the row: for up to twice as long as a settler waits between looks.
+func (s *simStore) show(p outbox.Position, status outbox.Status) {
+	t := &s.w.table
+	if !s.w.quiet && s.w.mode.writesRows() && s.w.rng.IntN(20) == 0 {
+		s.w.tally[pended]++
+		t.pending[p] = simPending{status, time.Now().Add(time.Duration(s.w.rng.IntN(int(2 * drainEvery))))}
+		return
+	}
+	t.status[p] = status
 }
 
 func (s *simStore) Lookup(_ context.Context, events []*outbox.Event) ([]bool, error) {
@@ -437,12 +449,35 @@ func (s *simStore) Lookup(_ context.Context, events []*outbox.Event) ([]bool, er
 	defer s.w.mu.Unlock()
 	skip := make([]bool, len(events))
 	for i, e := range events {
-		skip[i] = s.w.table.status[e.Position] == outbox.StatusSent && s.w.mode != WriteBackDelete
+		_, pends := s.w.table.pending[e.Position]
+		skip[i] = s.w.table.settled(e.Position) && (pends || s.w.mode != WriteBackDelete)
 		if skip[i] {
 			s.w.tally[tableSkips]++
+		}
+		if skip[i] && pends {
+			s.w.tally[pendingSkips]++
 		}
 	}
 	return skip, nil
 }
 
-func (s *simStore) DrainPending(context.Context, int) (int, error) { return 0, nil }
+// DrainPending shows what locks no longer hold up.
+func (s *simStore) DrainPending(_ context.Context, limit int) (done int, err error) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	t := &s.w.table
+	if s.nonce != t.nonce {
+		s.fenced = true
+		s.w.tally[fencedOff]++
+		return 0, store.ErrFenced
+	}
+	for p, waits := range t.pending {
+		if done < limit && !time.Now().Before(waits.until) {
+			t.status[p] = waits.status
+			delete(t.pending, p)
+			s.w.tally[drained]++
+			done++
+		}
+	}
+	return done, nil
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/outboxrelay/outbox-relay/outbox"
 )
@@ -38,21 +39,24 @@ type world struct {
 type simEvent int
 
 const (
-	repeated   simEvent = iota // a row published again
-	lined                      // a row put into a line
-	tookInside                 // a session that begins inside a transaction
-	slotBack                   // a slot that fell back behind what was confirmed
-	tableSkips                 // a repeated row that the table says is settled
-	batchAgain                 // a batch that the table refused and took later
-	fencedOff                  // a batch refused for its nonce
-	spanFull                   // a row that used the last of the span
-	stopCut                    // a stop whose grace was over
-	fellBehind                 // a stream that was far behind
+	repeated     simEvent = iota // a row published again
+	lined                        // a row put into a line
+	tookInside                   // a session that begins inside a transaction
+	slotBack                     // a slot that fell back behind what was confirmed
+	tableSkips                   // a repeated row that the table says is settled
+	batchAgain                   // a batch that the table refused and took later
+	fencedOff                    // a batch refused for its nonce
+	spanFull                     // a row that used the last of the span
+	stopCut                      // a stop whose grace was over
+	fellBehind                   // a stream that was far behind
+	pended                       // a row whose status a lock held up
+	pendingSkips                 // a repeated row whose status is pending
+	drained                      // a row whose status was shown when the lock was gone
 	simEvents
 )
 
 var simEventNames = [simEvents]string{"row repeated", "row lined", "start inside a transaction", "slot fallen back",
-	"row skipped by look-up", "batch tried again", "batch fenced off", "span full", "stop cut short", "far behind"}
+	"row skipped by look-up", "batch tried again", "batch fenced off", "span full", "stop cut short", "far behind", "row pended", "pending row skipped by look-up", "row drained"}
 
 func (e simEvent) String() string { return simEventNames[e] }
 
@@ -96,6 +100,19 @@ type simTable struct {
 	reached  outbox.LSN
 	status   map[outbox.Position]outbox.Status
 	lines    map[outbox.Position]int // waiting events and their keys
+	pending  map[outbox.Position]simPending
+}
+
+// simPending is a status that a row does not show yet, because an application
+// has locked it.
+type simPending struct {
+	status outbox.Status
+	until  time.Time // when the lock ends
+}
+
+// settled says whether the table or what is pending has the row as published.
+func (t *simTable) settled(p outbox.Position) bool {
+	return t.status[p] == outbox.StatusSent || t.pending[p].status == outbox.StatusSent
 }
 
 func newWorld(seed uint64, story func(string, ...any)) *world {
@@ -107,7 +124,7 @@ func newWorld(seed uint64, story func(string, ...any)) *world {
 		mode: mode, atAck: mode == WriteBackAsync || mode == WriteBackOff,
 		published: map[outbox.Position]bool{},
 		table: simTable{progress: outbox.Progress{Timeline: 1, LSN: 100},
-			status: map[outbox.Position]outbox.Status{}, lines: map[outbox.Position]int{}},
+			status: map[outbox.Position]outbox.Status{}, lines: map[outbox.Position]int{}, pending: map[outbox.Position]simPending{}},
 	}
 }
 
@@ -157,7 +174,7 @@ func (w *world) done(p outbox.Position) bool {
 	if _, waits := w.table.lines[p]; waits {
 		return true
 	}
-	return w.published[p] && (w.atAck || w.table.status[p] == outbox.StatusSent)
+	return w.published[p] && (w.atAck || w.table.settled(p))
 }
 
 // checkConfirm is the oracle of I1 and I2.
@@ -189,13 +206,19 @@ func (w *world) checkPublish(p outbox.Position) {
 	if w.table.status[p] == outbox.StatusSent && w.mode != WriteBackDelete {
 		w.fail("row %v was handed over although it is settled", p)
 	}
+	if _, pends := w.table.pending[p]; pends {
+		w.fail("row %v was handed over although its status is pending", p)
+	}
 }
 
 // final is the oracle of the whole: nothing lost, order kept, nothing
-// repeated without a fault, every row shown.
+// repeated without a fault, every row shown, no status pending.
 func (w *world) final() {
 	if w.table.progress.LSN != w.end {
 		w.fail("the position row stands at %v, the log ends at %v", w.table.progress.LSN, w.end)
+	}
+	if n := len(w.table.pending); n > 0 {
+		w.fail("%d statuses are still pending", n)
 	}
 	var want [simKeys][]outbox.Position
 	for _, tx := range w.log {
