@@ -65,19 +65,18 @@ func cutName(s string, end byte) (name, rest string, ok bool) {
 // cutQuoted takes a text in quotes, in which a quote is written twice.
 func cutQuoted(s string, quote byte) (text, rest string, ok bool) {
 	var b strings.Builder
-	for i := 1; i < len(s); i++ {
-		if s[i] != quote {
-			b.WriteByte(s[i])
-			continue
+	for s = s[1:]; ; {
+		end := strings.IndexByte(s, quote)
+		if end < 0 {
+			return "", "", false
 		}
-		if i+1 < len(s) && s[i+1] == quote {
-			b.WriteByte(quote)
-			i++
-			continue
+		b.WriteString(s[:end])
+		if s = s[end+1:]; s == "" || s[0] != quote {
+			return b.String(), s, true
 		}
-		return b.String(), s[i+1:], true
+		b.WriteByte(quote)
+		s = s[1:]
 	}
-	return "", "", false
 }
 
 // parseColumns reads name[type]:value with blanks between.
@@ -132,7 +131,7 @@ func cutValue(s string) (v value, rest string, ok bool) {
 	if word == "null" {
 		return value{null: true}, rest, true
 	}
-	return value{text: word}, rest, word != ""
+	return value{text: strings.Clone(word)}, rest, word != "" // not the whole line in memory for a number
 }
 
 // bytes gives what a record's value must be: nil for null, the bytes of a
