@@ -254,3 +254,74 @@ func (n *neighbour) write(where string, db *harness.Database) {
 		t.Errorf("memory went from %d MiB to %d to %d", n.memory, low, high)
 	}
 }
+
+// distances are what SQL and the metrics call the three numbers of a slot.
+var distances = map[string]string{
+	"slot_lag_bytes":           `pg_current_wal_flush_lsn() - confirmed_flush_lsn`,
+	"slot_retained_wal_bytes":  `pg_current_wal_flush_lsn() - restart_lsn`,
+	"slot_safe_wal_size_bytes": `safe_wal_size`,
+}
+
+// sameDistances waits until the metrics say what SQL says, and gives it.
+func sameDistances(t *testing.T, s *rig.Site, p *rig.Process) map[string]int {
+	t.Helper()
+	agreed := map[string]int{}
+	rig.Eventually(t, patience, "the metrics agree with SQL", func() bool {
+		for name, sql := range distances {
+			n, err := strconv.Atoi(s.DB.Query1(t, `select (`+sql+`)::bigint from pg_replication_slots where slot_name = $1`, s.Slot()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n != int(sample(t, p, `outbox_relay_`+name+`{slot="`+s.Slot()+`"}`)) {
+				return false
+			}
+			agreed[name] = n
+		}
+		return true
+	})
+	return agreed
+}
+
+// TestBothDistancesBehindAnOpenTransaction proves that the two distances are
+// told apart: a transaction that stays open makes the server keep its log,
+// which the metrics show to the byte, while the relay is not behind at all;
+// also after a restart of it.
+func TestBothDistancesBehindAnOpenTransaction(t *testing.T) {
+	t.Parallel()
+	pg := harness.StartPostgres(t, harness.PostgresOptions{Settings: map[string]string{"max_slot_wal_keep_size": "1GB", "max_wal_size": "2GB", "autovacuum": "off"}})
+	s := rig.New(t, rig.Options{Postgres: pg, Kafka: harness.StartKfake(t, harness.KfakeOptions{})})
+	tr := s.Truth(t)
+	p := s.Start(t)
+	p.Ready()
+	s.Insert(t, "before")
+	s.Settled(t)
+	holder := s.DB.Conn(t)
+	exec(t, holder, `begin; insert into public.outbox (aggregate_id, payload) values ('open', 'hi')`)
+	s.DB.Exec(t, `create table public.filler as select repeat('x', 1900) from generate_series(1, 60000)`)
+	s.Drained(t) // a quiet relay would confirm the noise within a minute
+	look := func(when string) {
+		t.Helper()
+		var d map[string]int
+		rig.Eventually(t, patience, when+": the relay is not behind", func() bool {
+			d = sameDistances(t, s, p)
+			return d["slot_lag_bytes"] <= mib
+		})
+		t.Logf("%s: %v", when, d)
+		if d["slot_retained_wal_bytes"] < 100_000_000 || d["slot_safe_wal_size_bytes"] <= 0 {
+			t.Errorf("%s: %v; want 100 MB retained and some left", when, d)
+		}
+	}
+	look("open")
+	p.Stop()
+	p = s.Start(t)
+	p.Ready()
+	look("after a restart")
+	if got := s.Count(t, "aggregate_id = 'open'"); got != "0" {
+		t.Fatalf("%s rows: the transaction has ended", got)
+	}
+	exec(t, holder, `commit`)
+	s.Insert(t, "after")
+	s.Settled(t)
+	p.Stop()
+	whole(t, s.Judge(t, tr, nil, judge.Rules{NoLines: true}))
+}
