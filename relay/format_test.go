@@ -52,12 +52,25 @@ func TestFormatFollowsTheColumns(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
+	// Now the table looks as if binary paid, and the rows under way are of
+	// the shape that does not.
+	s.insert(t, "e", "f")
+	s.db.Exec(t, "alter table public.outbox alter column event_type type text")
+	s.insert(t, "g")
+	r = s.start(t, nil)
+	s.waitStatus(t, 2, 7)
+	if b, x := log.count(`"binary":true`), log.count(`"binary":false`); b < 2 || x < 2 {
+		t.Errorf("%d sessions in binary and %d in text, want one more of each", b, x)
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
 	for _, rec := range s.kafka.Dump(t, topic) {
 		if string(rec.Value) != "hi" {
 			t.Errorf("the payload %q came out as %q", "hi", rec.Value)
 		}
 	}
-	if n := len(s.kafka.Dump(t, topic)); n != 4 {
-		t.Errorf("%d records, want 4", n)
+	if n := len(s.kafka.Dump(t, topic)); n != 7 {
+		t.Errorf("%d records, want 7", n)
 	}
 }
