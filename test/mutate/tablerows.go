@@ -74,6 +74,18 @@ var rowMutants = []mutant{
 		new:     `case f.Publication.Problem() == "?":`,
 		killers: by("relay", "TestBrokenPublicationIsLoud/15 filtered"),
 	},
+	{
+		law: "I11", what: "rows that cannot be read in binary are asked for in binary for ever", file: "relay/relay.go",
+		old:     "r.textOnly || errors.As(err, &unreadable)",
+		new:     "r.textOnly && errors.As(err, &unreadable)",
+		killers: by("relay", "TestFormatFollowsTheColumns"),
+	},
+	{
+		law: "I11", what: "an outcome that comes while the relay is far behind is never looked at", file: "relay/pace.go",
+		old:     "t = earlier(t, now.Add(farLook))",
+		new:     "",
+		killers: by("relay", "TestPaceBoundsTheRead"),
+	},
 }
 
 // sessionMutants break I13: a stale session changes nothing.
