@@ -211,13 +211,24 @@ func (p *Process) Get(path string) string {
 // ResidentMiB is the memory of the process.
 func (p *Process) ResidentMiB() int {
 	p.t.Helper()
+	return p.memoryMiB("VmRSS:")
+}
+
+// PeakMiB is the most memory that the process ever had.
+func (p *Process) PeakMiB() int {
+	p.t.Helper()
+	return p.memoryMiB("VmHWM:")
+}
+
+func (p *Process) memoryMiB(field string) int {
+	p.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid()))
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	var kb int
 	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if rest, ok := strings.CutPrefix(line, field); ok {
 			_, _ = fmt.Sscan(rest, &kb)
 		}
 	}

@@ -35,12 +35,7 @@ func TestQuotaMakesSlowerAndNothingElse(t *testing.T) {
 	const bytesPerSecond = 60_000
 	quota := func(op kadm.AlterClientQuotaOp) {
 		t.Helper()
-		done, err := a.AlterClientQuotas(t.Context(), []kadm.AlterClientQuotaEntry{{
-			Entity: kadm.ClientQuotaEntity{{Type: "client-id", Name: &s.Kind}}, Ops: []kadm.AlterClientQuotaOp{op}}})
-		must(t, err)
-		for _, d := range done {
-			must(t, d.Err)
-		}
+		setQuota(t, a, s.Kind, op)
 	}
 	// rows commits 1,000 rows that no codec makes much smaller, looks at the
 	// cluster, and gives the time until they are settled.
@@ -73,6 +68,17 @@ func TestQuotaMakesSlowerAndNothingElse(t *testing.T) {
 	}
 	s.refusedNothing(t)
 	exactly(t, s.verdict(t, tr, nil, judge.Rules{}))
+}
+
+// setQuota changes what a client may do.
+func setQuota(t *testing.T, a *kadm.Client, id string, op kadm.AlterClientQuotaOp) {
+	t.Helper()
+	done, err := a.AlterClientQuotas(t.Context(), []kadm.AlterClientQuotaEntry{{
+		Entity: kadm.ClientQuotaEntity{{Type: "client-id", Name: &id}}, Ops: []kadm.AlterClientQuotaOp{op}}})
+	must(t, err)
+	for _, d := range done {
+		must(t, d.Err)
+	}
 }
 
 // throttled waits until the brokers tell a client of the same name as the
