@@ -468,7 +468,7 @@ func (s *simStore) DrainPending(_ context.Context, limit int) (done int, err err
 	t := &s.w.table
 	if s.nonce != t.nonce {
 		s.fenced = true
-		s.w.tally[fencedOff]++
+		s.w.tally[drainFenced]++
 		return 0, store.ErrFenced
 	}
 	for p, waits := range t.pending {

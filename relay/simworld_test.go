@@ -52,11 +52,12 @@ const (
 	pended                       // a row whose status a lock held up
 	pendingSkips                 // a repeated row whose status is pending
 	drained                      // a row whose status was shown when the lock was gone
+	drainFenced                  // a look at what is pending refused for its nonce
 	simEvents
 )
 
 var simEventNames = [simEvents]string{"row repeated", "row lined", "start inside a transaction", "slot fallen back",
-	"row skipped by look-up", "batch tried again", "batch fenced off", "span full", "stop cut short", "far behind", "row pended", "pending row skipped by look-up", "row drained"}
+	"row skipped by look-up", "batch tried again", "batch fenced off", "span full", "stop cut short", "far behind", "row pended", "pending row skipped by look-up", "row drained", "drain fenced off"}
 
 func (e simEvent) String() string { return simEventNames[e] }
 
