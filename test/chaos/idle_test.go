@@ -159,7 +159,8 @@ func hammer(t *testing.T, db *harness.Database, long time.Duration) <-chan error
 // transactions a second that must be written beside the idle outbox.
 const hammered = 12_000
 
-// TestIdleOutboxBesideSmallTransactions proves F1 where it is hardest: two
+// TestIdleOutboxBesideSmallTransactions proves that unrelated commits hold no log
+// back where it is hardest: two
 // backends commit 12,000 transactions a second, each of one row, to a table
 // that nobody publishes, first in the outbox's own database and then in
 // another. All the while the slot stays near the end of the log, the relay's
