@@ -293,12 +293,15 @@ func TestBrokenPublicationIsLoud(t *testing.T) {
 
 // TestMissingSlotIsAnIncident proves that a slot which is gone although a
 // position is known is never made anew in silence, even with on_missing
-// create; and that a slot which somebody moved ahead is found out.
+// create; that a slot which somebody moved ahead is found out; and that nothing
+// is read from a server whose log ends before the position: it would start
+// there in silence, and pass over what commits up to there.
 func TestMissingSlotIsAnIncident(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]string{
 		"missing": `select pg_drop_replication_slot($1)`,
 		"ahead":   `select pg_replication_slot_advance($1, pg_current_wal_lsn())`,
+		"rewound": `update outbox_relay.position set lsn = pg_current_wal_lsn() + 1000000000 where slot = $1`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -318,6 +321,7 @@ func TestMissingSlotIsAnIncident(t *testing.T) {
 			if err := r.stop(); !errors.As(err, &fatal) || fatal.ExitCode != 10 {
 				t.Fatalf("run returned %v, want exit code 10", err)
 			}
+			s.waitStatus(t, 2, 1)
 			if n := s.db.Query1(t, `select count(*) from pg_replication_slots where slot_name = $1`, s.slotName()); name == "missing" && n != "0" {
 				t.Fatal("the slot was made anew")
 			}

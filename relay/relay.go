@@ -39,8 +39,9 @@ type Relay struct {
 	streamed bool            // a session has streamed since the start; Run's goroutine only
 	warned   map[string]bool // codes of warnings logged; Run's goroutine only
 
-	textOnly      bool // rows came that cannot be read in the binary format; Run's goroutine only
-	brokerChecked bool // by the session that runs; sessions follow each other
+	reached       *reached // by the last session that streamed; nil before, and once compared; Run's goroutine only
+	textOnly      bool     // rows came that cannot be read in the binary format; Run's goroutine only
+	brokerChecked bool     // by the session that runs; sessions follow each other
 }
 
 // New checks the configuration. It does no I/O.
@@ -175,6 +176,7 @@ func verdictOf(err error) verdict {
 	var (
 		ahead    *SlotAheadError
 		diverged *DivergedError
+		rewound  *RewoundError
 		relation *RelationError
 		columns  *ColumnsError
 		refused  *PreflightError
@@ -186,6 +188,8 @@ func verdictOf(err error) verdict {
 		return verdict{mustAct, "slot_ahead", 10, "outbox-relay status shows both positions; rows of that interval that still say READY were not published"}
 	case errors.As(err, &diverged):
 		return verdict{mustAct, "diverged", 10, "outbox-relay status shows the position row; see docs/guarantees.md on failover"}
+	case errors.As(err, &rewound):
+		return verdict{mustAct, "rewound", 10, "outbox-relay status shows the position row; is this the right server?"}
 	case errors.As(err, &relation):
 		return verdict{mustAct, "relation", 15, "outbox-relay setup --print shows the publication as it should be"}
 	case errors.As(err, &columns):

@@ -91,6 +91,9 @@ func (s *session) start(ctx context.Context) error {
 	at := slot
 	if known {
 		s.written = row.Progress.Timeline
+		if err := s.checkEnd(ctx, row.Progress); err != nil {
+			return err
+		}
 		p, err := checkFork(row.Progress, s.own.history)
 		if err != nil {
 			return err
@@ -269,6 +272,7 @@ func (s *session) run(ctx context.Context) error {
 	err := s.loop.run(ctx)
 	cancel()
 	wg.Wait()
+	r.reached = &reached{systemID: s.stream.Identity().SystemID, progress: s.loop.stored}
 	if errors.Is(err, errStopped) {
 		s.farewell(context.WithoutCancel(ctx))
 	}

@@ -227,10 +227,10 @@ func frozenReceiver(t *testing.T, db *harness.Database) (release func()) {
 
 // TestPromotionBehindTheRelay proves what a standby costs that the primary was
 // not told to wait for. It lacks rows that were published, and is promoted:
-// their records stay, and are in no database. The relay cannot tell, since its
-// position row went back with the rest; it goes on by the slot that the
-// standby has, makes none, and loses nothing that the new primary has. The
-// records of before and after differ in their timeline.
+// their records stay, and are in no database. The relay says so, with the
+// interval; a position row cannot, since it went back with the rest. It goes on
+// by the slot that the standby has, makes none, and loses nothing that the new
+// primary has. The records of before and after differ in their timeline.
 func TestPromotionBehindTheRelay(t *testing.T) {
 	t.Parallel()
 	const gone = 20
@@ -261,6 +261,9 @@ func TestPromotionBehindTheRelay(t *testing.T) {
 	p.Insert(t, "new", "new")
 	p.Settled(t)
 	relay.Stop()
+	if log := relay.Log.String(); strings.Count(log, "are in no database any more") != 1 || !strings.Contains(log, `"to":"`+reached+`"`) {
+		t.Errorf("the log does not say, once, that the records up to %s are in no database:\n%s", reached, rig.Tail(log, 3000))
+	}
 	if got := p.DB.Query1(t, `select count(*) from pg_replication_slots`); got != "2" || streams(relay) < 2 {
 		t.Errorf("%s slots, %d sessions; want the two that the standby kept, and a second session", got, streams(relay))
 	}

@@ -178,3 +178,31 @@ func TestPositionsCrossTheHalfWord(t *testing.T) {
 		t.Errorf("%d repeated, %d sessions; want 0 and 1", rep.Duplicates, streams(p))
 	}
 }
+
+// position is the site's whole position row.
+func position(t *testing.T, s *rig.Site) string {
+	t.Helper()
+	return s.DB.Query1(t, `select p.*::text from outbox_relay.position p`)
+}
+
+// TestRestoredServerBehindItsPosition proves that a position row that is ahead
+// of a restored server's log, as when only its table was saved, ends the start:
+// what follows would be taken for known. Nothing is published, and the row
+// stays as it is.
+func TestRestoredServerBehindItsPosition(t *testing.T) {
+	t.Parallel()
+	b := newBackedUp(t)
+	b.DB.Exec(t, `update outbox_relay.position set lsn = $1::text::pg_lsn, reached = $1::text::pg_lsn`, b.lsn)
+	row := position(t, b.Site)
+	b.Insert(t, "new")
+	p := b.Start(t)
+	if got := p.ExitCode(); got != 10 || !strings.Contains(p.Log.String(), "rewound") {
+		t.Errorf("exit code %d, want 10 and the word rewound:\n%s", got, rig.Tail(p.Log.String(), 2000))
+	}
+	if n := len(b.Kafka.Dump(t, b.Topic)); n != b.record {
+		t.Errorf("%d records were published", n-b.record)
+	}
+	if got := position(t, b.Site); got != row {
+		t.Errorf("position row %s before, %s after", row, got)
+	}
+}
