@@ -50,8 +50,8 @@ lint: ## vet, staticcheck, gofmt, and the rules of test/arch
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	go test ./test/arch
 
-bench: ## benchmarks; ARGS="..." are their flags
-	go run ./test/bench $(ARGS)
+bench: ## benchmarks; ARGS="..." are their flags; PEER=debezium PEER_JARS=dir measures that one too
+	go run ./test/bench $(if $(PEER),--peer '$(PEER)' --peer-jars '$(PEER_JARS)') $(ARGS)
 
 mutate: ## break each law on purpose; the tests must notice (a few minutes); ARGS="-only I5"
 	go run ./test/mutate $(ARGS)

@@ -49,7 +49,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 		return err
 	}
 	var errs []error
-	if b.o.wantsAny("raw", "null", "kfake", "kafka-off", "kafka-status", "franz", "outage", "kill") {
+	if b.o.peer != "" || b.o.wantsAny("raw", "null", "kfake", "kafka-off", "kafka-status", "franz", "outage", "kill") {
 		for _, shape := range b.o.shapes {
 			errs = append(errs, b.measureBacklog(ctx, shape))
 		}
@@ -78,7 +78,7 @@ func (b *bench) startServers(ctx context.Context) (err error) {
 	if b.pg, err = startServer(ctx); err != nil {
 		return err
 	}
-	if b.o.wantsAny("kafka-off", "kafka-status", "franz", "outage", "kill", "latency", "restart") {
+	if b.o.peer != "" || b.o.wantsAny("kafka-off", "kafka-status", "franz", "outage", "kill", "latency", "restart") {
 		if b.kafka, err = startKafka(ctx); err != nil {
 			return err
 		}
@@ -112,6 +112,7 @@ func (b *bench) measureBacklog(ctx context.Context, shape int) error {
 	var cells []*cell
 	for _, link := range b.o.links {
 		cells = append(cells, b.throughput(l, link)...)
+		cells = append(cells, b.peerCells(l, link)...)
 	}
 	if shape == b.o.shapes[0] && b.o.wants("franz") {
 		cells = append(cells, &cell{scenario: "franz", link: tcp,
@@ -187,6 +188,7 @@ func (b *bench) measureLatency(ctx context.Context) error {
 					run: func(ctx context.Context) (sample, error) { return runLatency(ctx, b, d, rate, reader) }}
 			}
 			cells = append(cells, latency("floor", startFloor), latency("latency", startRelay))
+			cells = append(cells, b.peerLatency(d, rate)...)
 		}
 	}
 	if b.o.wants("restart") {

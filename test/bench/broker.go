@@ -79,19 +79,37 @@ func (k *broker) freshTopic(ctx context.Context, partitions int) (string, error)
 
 // count is how many records a topic holds.
 func (k *broker) count(ctx context.Context, topic string) (int, error) {
-	var n int64
-	err := k.admin(func(a *kadm.Client) error {
-		ends, err := a.ListEndOffsets(ctx, topic)
-		if err != nil {
-			return err
-		}
-		ends.Each(func(o kadm.ListedOffset) { n += o.Offset })
-		return ends.Error()
+	var n int
+	err := k.admin(func(a *kadm.Client) (err error) {
+		n, err = records(ctx, a, topic)
+		return err
 	})
+	return n, err
+}
+
+func records(ctx context.Context, a *kadm.Client, topic string) (int, error) {
+	var n int64
+	ends, err := a.ListEndOffsets(ctx, topic)
+	if err == nil {
+		err = ends.Error()
+	}
 	if err != nil {
 		return 0, fmt.Errorf("counting the records of %s: %w", topic, err)
 	}
+	ends.Each(func(o kadm.ListedOffset) { n += o.Offset })
 	return int(n), nil
+}
+
+// awaitCount waits until a topic holds so many records, and gives how many it
+// holds then.
+func (k *broker) awaitCount(ctx context.Context, topic string, want int) (n int, err error) {
+	err = k.admin(func(a *kadm.Client) error {
+		return poll(ctx, 20*time.Millisecond, func() (bool, error) {
+			n, err = records(ctx, a, topic)
+			return n >= want, err
+		})
+	})
+	return n, err
 }
 
 // deleteTopic frees a topic's space.

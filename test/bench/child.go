@@ -22,6 +22,7 @@ type child struct {
 	stdin io.Closer
 	said  *json.Decoder
 	log   string
+	obeys int           // the exit code after stop; not 0 for a Java
 	ended chan struct{} // closed after the process was waited for
 }
 
@@ -107,7 +108,8 @@ func (c *child) while(ctx context.Context) (_ context.Context, stop func()) {
 	}
 }
 
-// stop asks the child to end and waits. An end that is no success is an error.
+// stop asks the child to end and waits. An end with another exit code than
+// it should have is an error.
 func (c *child) stop() error {
 	_ = c.stdin.Close()
 	if !c.own() {
@@ -119,7 +121,7 @@ func (c *child) stop() error {
 		c.kill()
 		return fmt.Errorf("stopping %s: it did not end within %v and was killed\n%s", c.name, stopLimit, c.tail())
 	}
-	if !c.cmd.ProcessState.Success() {
+	if c.cmd.ProcessState.ExitCode() != c.obeys {
 		return fmt.Errorf("stopping %s: %v\n%s", c.name, c.cmd.ProcessState, c.tail())
 	}
 	return nil

@@ -41,6 +41,9 @@ type options struct {
 	quiet     time.Duration
 	limit     time.Duration
 	strict    bool
+
+	peer     string // "": none
+	peerJars string // directory
 }
 
 // families are what --only may name.
@@ -54,6 +57,7 @@ const usage = `bench measures the relay beside the limit of its parts.
   the full measurement          --rows 1000000 --repeat 5 --link tcp,unix --rates 200,2000,10000
   one transaction of 200,000    --only outage --shape 200000 --repeat 1
   one part                      --only raw,kafka-off --shape 10 --repeat 1
+  beside a peer                 --only raw,kafka-off --peer debezium --peer-jars build/debezium
 
 `
 
@@ -87,6 +91,8 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	f.DurationVar(&o.quiet, "quiet", 10*time.Second, "wait so long at most for an idle machine before each run")
 	f.DurationVar(&o.limit, "limit", 5*time.Minute, "give a run up after this time")
 	f.BoolVar(&o.strict, "strict", false, "exit with 1 when a bar is missed")
+	f.StringVar(&o.peer, "peer", "", "measure a peer too: "+debezium+" (default: none)")
+	f.StringVar(&o.peerJars, "peer-jars", "", "directory of the peer's jars; docs/performance.md says how to make one")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -114,8 +120,16 @@ func (o options) check(rest []string) error {
 	for _, l := range o.links {
 		need(l == tcp || l == unix, "unknown link %q: want tcp or unix", l)
 	}
+	if err := checkPeer(o.peer, o.peerJars); err != nil {
+		errs = append(errs, err)
+	}
+	need(o.peer == "" || slices.Contains(o.links, tcp), "%s reads over TCP only: want tcp among the links", o.peer)
 	for _, s := range o.only {
-		need(slices.Contains(families, s), "unknown scenario %q: want one of %s", s, strings.Join(families, ", "))
+		if s == o.peer {
+			continue // it runs in any case
+		}
+		need(s != debezium, "scenario %s runs only with --peer %s --peer-jars DIR", s, s)
+		need(s == debezium || slices.Contains(families, s), "unknown scenario %q: want one of %s", s, strings.Join(families, ", "))
 	}
 	return errors.Join(errs...)
 }

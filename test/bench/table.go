@@ -17,6 +17,9 @@ import (
 func (b *bench) show(out *os.File, results []result) (met bool) {
 	b.showMachine(out)
 	showTable(out, results)
+	if b.o.peer != "" {
+		showPeer(out, b.o.peerJars)
+	}
 	if c := crowd(results); c > busyCores {
 		fmt.Fprintf(out, "\nThe machine was not idle: up to %.1f cores went to something else in runs that should have been alone. Rates, ratios and bars say little.\n", c)
 	}
