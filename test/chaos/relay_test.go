@@ -108,8 +108,11 @@ func TestTwoHundredSessions(t *testing.T) {
 		t.Errorf("%d of %d stops saw their last confirm", n, sessions)
 	}
 	t.Logf("%d rows were left to the next session", carried)
-	if rep := s.Judge(t, tr, nil, judge.Rules{}); rep.Rows != sessions || rep.Duplicates != 0 {
-		t.Fatalf("%d rows, %d repeated", rep.Rows, rep.Duplicates)
+	if carried == 0 {
+		t.Error("no row was left to a next session: no stop has come before the end of a row")
+	}
+	if rep := s.Judge(t, tr, nil, judge.Rules{}); rep.Rows != sessions || rep.Published != sessions || rep.Waiting != 0 || rep.Duplicates != 0 {
+		t.Fatalf("%d rows, %d published, %d waiting, %d repeated", rep.Rows, rep.Published, rep.Waiting, rep.Duplicates)
 	}
 }
 
@@ -129,7 +132,7 @@ func TestTwentyProcesses(t *testing.T) {
 	s.Settled(t)
 	p.Ready()
 	p.Stop()
-	if rep := s.Judge(t, tr, nil, judge.Rules{}); rep.Rows != processes || rep.Duplicates != 0 {
-		t.Fatalf("%d rows, %d repeated", rep.Rows, rep.Duplicates)
+	if rep := s.Judge(t, tr, nil, judge.Rules{}); rep.Rows != processes || rep.Published != processes || rep.Waiting != 0 || rep.Duplicates != 0 {
+		t.Fatalf("%d rows, %d published, %d waiting, %d repeated", rep.Rows, rep.Published, rep.Waiting, rep.Duplicates)
 	}
 }
