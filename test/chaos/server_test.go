@@ -21,6 +21,9 @@ func TestServersThatRefuse(t *testing.T) {
 		"wal_level of a replica":   {replicaLevel, 2, "server.wal_level"},
 		"role without REPLICATION": {noReplication, 14, "REPLICATION"},
 		"pg_hba.conf":              {func(t *testing.T, s *rig.Site) { asRole(t, s, "nosy") }, 14, "pg_hba.conf"},
+		"server without TLS": {func(_ *testing.T, s *rig.Site) {
+			s.Set("postgres", "replication", strings.Replace(s.DB.DSN(), "sslmode=disable", "sslmode=require", 1))
+		}, 2, "server refused TLS connection"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
