@@ -23,8 +23,9 @@ type step struct {
 // steps are those that OUTBOX_RELAY_FAILPOINT names, none for nothing.
 var steps = parseFailpoint(os.Getenv("OUTBOX_RELAY_FAILPOINT"))
 
-// reached is the index of the step that counts, times how often it was come to.
-var reached, times atomic.Int64
+// stepDue is the index of the step that counts, stepTimes how often it was come
+// to.
+var stepDue, stepTimes atomic.Int64
 
 func parseFailpoint(s string) (parsed []step) {
 	if s == "" {
@@ -51,12 +52,12 @@ func parseFailpoint(s string) (parsed []step) {
 // wants when that is complete. Only the goroutine that completes a step moves
 // on to the next.
 func failpoint(name string) {
-	at := int(reached.Load())
-	if at >= len(steps) || steps[at].name != name || times.Add(1) != steps[at].times {
+	at := int(stepDue.Load())
+	if at >= len(steps) || steps[at].name != name || stepTimes.Add(1) != steps[at].times {
 		return
 	}
-	times.Store(0)
-	if reached.Add(1) < int64(len(steps)) {
+	stepTimes.Store(0)
+	if stepDue.Add(1) < int64(len(steps)) {
 		return
 	}
 	if steps[at].stop {
