@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,11 +30,7 @@ func TestHostileRoleDefaults(t *testing.T) {
 	pg := harness.StartPostgres(t, harness.PostgresOptions{Settings: map[string]string{"wal_writer_delay": "10s", "wal_writer_flush_after": "0"}})
 	s := rig.New(t, rig.Options{Postgres: pg, Kafka: harness.StartKfake(t, harness.KfakeOptions{})})
 	asRole(t, s, "relay")
-	defaults := hostile
-	if pg.Major() >= 17 {
-		defaults = append(slices.Clone(hostile), `transaction_timeout = '1s'`)
-	}
-	for _, setting := range defaults {
+	for _, setting := range hostile {
 		s.DB.Exec(t, `alter role relay set `+setting)
 		s.DB.Exec(t, `alter role relay in database `+s.DB.Name()+` set `+setting)
 	}
