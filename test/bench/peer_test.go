@@ -138,7 +138,7 @@ func TestFailedTaskEndsThePeer(t *testing.T) {
 			_, _ = io.WriteString(w, `{"tasks": [{"id": 0, "state": "RUNNING"}]}`)
 			return
 		}
-		_, _ = io.WriteString(w, `{"tasks": [{"id": 0, "state": "FAILED", "trace": "no such slot"}]}`)
+		_, _ = io.WriteString(w, `{"tasks": [{"id": 0, "state": "FAILED", "trace": "gone wrong\n\tat a.B(C.java:1)\nCaused by: no such slot\n\t... 9 more\n"}]}`)
 	}))
 	defer connect.Close()
 	c, err := start(t.TempDir(), "sleep", exec.Command("sleep", "60"))
@@ -150,7 +150,7 @@ func TestFailedTaskEndsThePeer(t *testing.T) {
 	defer stop()
 	c.endWithTask(connect.URL)
 	<-alive.Done()
-	if got := context.Cause(alive).Error(); !strings.Contains(got, "its task FAILED: no such slot") || asked != 2 {
+	if got := context.Cause(alive).Error(); !strings.Contains(got, "its task FAILED: gone wrong\nCaused by: no such slot") || asked != 2 {
 		t.Errorf("after %d answers: %s", asked, got)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -105,10 +106,21 @@ func failedTask(client *http.Client, url string) string {
 	}
 	for _, t := range status.Tasks {
 		if t.State == "FAILED" && t.Trace != "" {
-			return t.Trace
+			return withoutFrames(t.Trace)
 		}
 	}
 	return ""
+}
+
+// withoutFrames leaves of a Java trace what went wrong, and why.
+func withoutFrames(trace string) string {
+	var kept []string
+	for line := range strings.Lines(trace) {
+		if !strings.HasPrefix(line, "\tat ") && !strings.HasPrefix(line, "\t... ") {
+			kept = append(kept, line)
+		}
+	}
+	return strings.TrimSpace(strings.Join(kept, ""))
 }
 
 // runPeer lets the peer publish the whole backlog.
