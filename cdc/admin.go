@@ -43,6 +43,10 @@ func OpenAdmin(ctx context.Context, cfg *pgx.ConnConfig) (*Admin, error) {
 	if err != nil {
 		return nil, connectError(&conn.Config, err)
 	}
+	if err := pinLate(ctx, c.PgConn()); err != nil {
+		_ = c.Close(ctx)
+		return nil, err
+	}
 	return &Admin{conn: c, config: conn}, nil
 }
 

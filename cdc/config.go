@@ -75,6 +75,10 @@ func Open(ctx context.Context, cfg Config) (*Stream, error) {
 	if err != nil {
 		return nil, connectError(conn, err)
 	}
+	if err := pinLate(ctx, pg); err != nil {
+		_ = pg.Close(ctx)
+		return nil, err
+	}
 	id, err := identify(ctx, pg)
 	if err != nil {
 		_ = pg.Close(ctx)
@@ -87,6 +91,18 @@ func Open(ctx context.Context, cfg Config) (*Stream, error) {
 	id.BackendPID = s.identity.BackendPID
 	s.identity = id
 	return s, nil
+}
+
+// pinLate pins the settings that the start packet could not.
+func pinLate(ctx context.Context, conn *pgconn.PgConn) error {
+	sql := outbox.LateSettings(conn.ParameterStatus("server_version"))
+	if sql == "" {
+		return nil
+	}
+	if err := conn.Exec(ctx, sql).Close(); err != nil {
+		return fmt.Errorf("pinning settings: %w", err)
+	}
+	return nil
 }
 
 // streamConfig completes a copy of cfg.Conn. source receives the reader from

@@ -250,6 +250,9 @@ func TestRoleDefaultsDoNotLeak(t *testing.T) {
 			b.Exec(t, "alter role "+role+" set "+setting)
 			b.Exec(t, "alter database "+b.Name()+" set "+setting)
 		}
+		if b.Server().Version() >= 170000 {
+			b.Exec(t, "alter role "+role+" set transaction_timeout = '200ms'")
+		}
 		b.Exec(t, `create table texts (id int primary key, v1 timestamptz, v2 bytea, v3 float8, v4 interval, v5 text)`)
 		b.Exec(t, "alter publication pub set table texts")
 		b.Exec(t, "select pg_drop_replication_slot($1)", b.slot)

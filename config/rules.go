@@ -21,7 +21,7 @@ func ruleKeys() []key {
 		open("write_back.rows", "rows", "outcomes in one transaction, at most", func(c *Config) any { return &c.WriteBack.Rows }).between(1, 10_000),
 		open("write_back.interval", "duration", "an outcome waits for others no longer than this", func(c *Config) any { return &c.WriteBack.Interval }).between(second/1000, 10*second),
 		open("limits.span_rows", "rows", "events read but not yet settled, at most", func(c *Config) any { return &c.Limits.SpanRows }).between(1, 10_000_000),
-		open("limits.span_bytes", "bytes", "and their memory, at most; a larger event travels alone", func(c *Config) any { return &c.Limits.SpanBytes }).between(64<<10, 1<<40),
+		open("limits.span_bytes", "bytes", "and their bytes, at most; a larger event travels alone. The process may take five times as much while brokers are slow", func(c *Config) any { return &c.Limits.SpanBytes }).between(64<<10, 1<<40),
 		open("limits.lines_events", "events", "events that wait in lines, at most; then the stream stops and says so", func(c *Config) any { return &c.Limits.LinesEvents }).between(1, 1<<40),
 		open("limits.lines_bytes", "bytes", "and their size in the database, at most", func(c *Config) any { return &c.Limits.LinesBytes }).between(1<<20, 1<<50),
 		open("limits.record_bytes", "bytes", "refuse larger records, whatever their topic allows", func(c *Config) any { return &c.Limits.RecordBytes }).between(1<<10, 1<<29),

@@ -232,6 +232,11 @@ func with(ctx context.Context, conn *pgx.ConnConfig, f func(*pgx.Conn) error) er
 		return fmt.Errorf("connecting for migrations: %w", err)
 	}
 	defer c.Close(context.WithoutCancel(ctx))
+	if sql := outbox.LateSettings(c.PgConn().ParameterStatus("server_version")); sql != "" {
+		if _, err := c.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("pinning settings for migrations: %w", err)
+		}
+	}
 	return f(c)
 }
 

@@ -1,5 +1,7 @@
 package outbox
 
+import "strconv"
+
 // PinnedSettings returns the server settings that every connection of the
 // relay names in its start packet, so that role and database defaults cannot
 // leak into what we read or how durable our writes are:
@@ -9,7 +11,8 @@ package outbox
 //     it skipped a missing publication;
 //   - synchronous_commit, because with "off" a FAILED that we had confirmed
 //     was lost in every crash tried;
-//   - time-outs that would end an idle connection of ours.
+//   - time-outs that would end an idle connection of ours; LateSettings has
+//     one more.
 //
 // The caller may change the returned map; each call makes a new one.
 func PinnedSettings() map[string]string {
@@ -31,4 +34,29 @@ func PinnedSettings() map[string]string {
 		"lock_timeout":                        "0",
 		"statement_timeout":                   "0",
 	}
+}
+
+// LateSettings gives the statement that pins what a start packet cannot, since
+// servers that do not know the setting refuse the packet; "" for none. version
+// is server_version as the server reports it. Every connection of the relay
+// runs it before anything else.
+//
+// Since 17 a transaction_timeout of the role or the database ends transactions,
+// and a walsender counts as one while it decodes.
+func LateSettings(version string) string {
+	if majorOf(version) < 17 {
+		return ""
+	}
+	return "set transaction_timeout = 0"
+}
+
+// majorOf reads the leading number of a version such as "15.8 (Debian)"; 0 of
+// an unknown one.
+func majorOf(version string) int {
+	end := 0
+	for end < len(version) && version[end] >= '0' && version[end] <= '9' {
+		end++
+	}
+	n, _ := strconv.Atoi(version[:end]) // no digits: 0
+	return n
 }

@@ -58,6 +58,9 @@ func alone(ctx context.Context, conn *pgx.ConnConfig, f func(*pgx.Conn) error) e
 		return err
 	}
 	defer func() { _ = c.Close(context.WithoutCancel(ctx)) }()
+	if err := pinLate(ctx, c); err != nil {
+		return err
+	}
 	return f(c)
 }
 

@@ -154,11 +154,8 @@ func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseco
 
 // prepareSession does what the start packet cannot.
 func (s *Store) prepareSession(ctx context.Context) error {
-	// Older servers refuse a start packet that names this setting.
-	if major(s.conn.PgConn().ParameterStatus("server_version")) >= 17 {
-		if _, err := s.conn.Exec(ctx, "set transaction_timeout = 0"); err != nil {
-			return fmt.Errorf("turning transaction_timeout off: %w", err)
-		}
+	if err := pinLate(ctx, s.conn); err != nil {
+		return err
 	}
 	s.encoding = s.conn.PgConn().ParameterStatus("server_encoding")
 	table, err := s.cfg.Table.resolve(ctx, s.conn)
@@ -169,14 +166,16 @@ func (s *Store) prepareSession(ctx context.Context) error {
 	return nil
 }
 
-// major reads the leading number of a version such as "15.8 (Debian)".
-func major(version string) int {
-	end := 0
-	for end < len(version) && version[end] >= '0' && version[end] <= '9' {
-		end++
+// pinLate pins the settings that the start packet could not.
+func pinLate(ctx context.Context, conn *pgx.Conn) error {
+	sql := outbox.LateSettings(conn.PgConn().ParameterStatus("server_version"))
+	if sql == "" {
+		return nil
 	}
-	n, _ := strconv.Atoi(version[:end]) // no digits: 0, an unknown server
-	return n
+	if _, err := conn.Exec(ctx, sql); err != nil {
+		return fmt.Errorf("pinning settings: %w", err)
+	}
+	return nil
 }
 
 // notice hears the server's warnings. Their texts may hold values of the
