@@ -95,3 +95,36 @@ func leak(t *testing.T, s *rig.Site) {
 	}
 	exec(t, conn, `insert into public.marker values (1)`)
 }
+
+// TestTransactionTimeoutOfTheRole proves that the one time-out which no start
+// packet may name, on the servers that have it, ends nothing of ours either:
+// neither the idle stream, nor one that decodes, nor a batch behind a lock.
+func TestTransactionTimeoutOfTheRole(t *testing.T) {
+	t.Parallel()
+	for _, major := range []int{17, 18} {
+		t.Run(fmt.Sprint(major), func(t *testing.T) {
+			t.Parallel()
+			pg := harness.StartPostgres(t, harness.PostgresOptions{Major: major})
+			s := rig.New(t, rig.Options{Postgres: pg, Kafka: harness.StartKfake(t, harness.KfakeOptions{})})
+			asRole(t, s, "relay")
+			s.DB.Exec(t, `alter role relay set transaction_timeout = '1s'`)
+			tr := s.Truth(t)
+			p := s.Start(t)
+			p.Ready()
+			holder := s.DB.Conn(t)
+			exec(t, holder, `begin; lock table public.outbox in share mode`)
+			for began, n := time.Now(), 0; time.Since(began) < 5*time.Second; n++ {
+				exec(t, holder, fmt.Sprintf(`insert into public.outbox (aggregate_id, payload) values ('locked', 'hi'); commit; begin; lock table public.outbox in share mode; select %d`, n))
+				rig.Eventually(t, patience, "the row is published behind the lock", func() bool { return len(s.Kafka.Dump(t, s.Topic)) > n })
+			}
+			exec(t, holder, `commit`)
+			s.Settled(t)
+			if n := streams(p); n != 1 || strings.Contains(p.Log.String(), "25P04") {
+				t.Errorf("%d sessions, want 1:\n%s", n, rig.Tail(p.Log.String(), 2000))
+			}
+			if rep := s.Judge(t, tr, nil, judge.Rules{NoLines: true}); rep.Published != rep.Rows || rep.Rows == 0 {
+				t.Errorf("%d of %d rows published", rep.Published, rep.Rows)
+			}
+		})
+	}
+}
