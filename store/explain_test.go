@@ -82,10 +82,14 @@ func explain(t *testing.T, conn *pgx.Conn, name, sql string, table Table) string
 	}
 	args = append(args, array("gen_random_uuid()::text"))
 	switch name {
-	case stmtShow, stmtShowFree:
+	case stmtShowFree:
 		args = append(args, "2", "'{0}'")
-	case stmtRemove, stmtRemoveFree:
+	case stmtShowAll:
+		args = append(args, "2", "'{0}'", "500")
+	case stmtRemoveFree:
 		args = append(args, "'{0}'")
+	case stmtRemoveAll:
+		args = append(args, "'{0}'", "500")
 	}
 	if _, err := conn.Exec(ctx, "prepare "+name+" as "+sql); err != nil {
 		t.Fatal(err)

@@ -87,38 +87,64 @@ func (c cutConn) Write(b []byte) (int, error) {
 }
 
 // Law: a COMMIT without an answer is ErrCommitUnknown, whether it happened or
-// not; a connection lost before it is not.
+// not; a connection lost before it was sent is not. The quick way sends it with
+// all the rest, the long way by itself.
 func TestCommitWithoutAnswerIsUnknown(t *testing.T) {
 	t.Parallel()
-	s := newScene(t)
-	for _, c := range []struct {
-		writes  int64
-		unknown bool
-	}{{1, false}, {2, true}} {
-		writes := &atomic.Int64{}
-		writes.Store(-1)
-		cfg := s.config()
-		dial := cfg.Conn.DialFunc
-		cfg.Conn.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := dial(ctx, network, addr)
-			return cutConn{conn, writes}, err
-		}
-		st, err := store.Open(t.Context(), cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.takeOver(st)
-		s.settle(st, 110) // every statement is known to the server from here on
-		writes.Store(c.writes)
-		_, err = st.Settle(t.Context(), store.Batch{Progress: progress(300)})
-		if err == nil || errors.Is(err, store.ErrCommitUnknown) != c.unknown || st.Usable() {
-			t.Errorf("cut after %d writes: %v, usable %v", c.writes, err, st.Usable())
-		}
-		if c.unknown {
-			s.waitFor(`select lsn = '0/12C' from outbox_relay.position`)
-		}
-		_ = st.Close(t.Context())
+	for name, c := range map[string]struct {
+		outcomes func(*scene) []outbox.Outcome
+		least    int64 // writes
+	}{
+		"quick": {func(s *scene) []outbox.Outcome { return s.acked(s.insert(1, 200)...) }, 1},
+		"long":  {func(s *scene) []outbox.Outcome { return []outbox.Outcome{s.refused(s.insert(1, 200)[0], "why")} }, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t)
+			last := c.least - 1
+			for n := int64(1); n <= 10; n++ {
+				err, usable := s.cutAfter(n, c.outcomes(s))
+				if err == nil {
+					break
+				}
+				if last = n; usable {
+					t.Errorf("cut after %d writes: the store calls itself usable", n)
+				}
+				if unknown := errors.Is(err, store.ErrCommitUnknown); unknown && n < c.least {
+					t.Errorf("cut after %d writes: %v", n, err)
+				} else if unknown {
+					s.waitFor(`select lsn = '0/12C' from outbox_relay.position`)
+					return
+				}
+			}
+			t.Errorf("cut after up to %d writes, no commit was unknown", last)
+		})
 	}
+}
+
+// cutAfter settles over a connection that answers nothing after so many writes.
+func (s *scene) cutAfter(writes int64, outcomes []outbox.Outcome) (err error, usable bool) {
+	s.t.Helper()
+	left := &atomic.Int64{}
+	left.Store(-1)
+	cfg := s.config()
+	dial := cfg.Conn.DialFunc
+	cfg.Conn.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		return cutConn{conn, left}, err
+	}
+	st, err := store.Open(s.t.Context(), cfg)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = st.Close(s.t.Context()) }()
+	s.takeOver(st)
+	// Every statement is known to the server from here on.
+	s.settle(st, 110, s.acked(s.insert(1, 200)...)...)
+	s.settle(st, 120, s.refused(s.insert(1, 200)[0], "why"))
+	left.Store(writes)
+	_, err = st.Settle(s.t.Context(), store.Batch{Progress: progress(300), Outcomes: outcomes})
+	return err, st.Usable()
 }
 
 // Law: a commit waits for a synchronous standby longer than the statement

@@ -80,11 +80,20 @@ func (s *Store) settle(ctx context.Context, b Batch) (done Settled, err error) {
 	if err != nil {
 		return done, err
 	}
-	unready := s.prepare(ctx, stmtShow, stmtShowFree, stmtRemove, stmtRemoveFree, stmtClassify)
+	unready := s.prepare(ctx, stmtShowAll, stmtShowFree, stmtRemoveAll, stmtRemoveFree, stmtClassify)
 	if fatal(unready, s.conn) {
 		return done, unready
 	}
-	first := show{store: s, wanted: wanted, from: fromReady, err: unready, waits: !s.blocked && time.Now().After(s.waitAgain)}
+	if unready == nil && len(lined) == 0 && s.quickly(wanted) {
+		at, written, err := s.quick(ctx, b, wanted)
+		if written {
+			done.Shown, done.LSN = len(wanted), at
+		}
+		if written || err != nil {
+			return done, err
+		}
+	}
+	first := show{store: s, wanted: wanted, from: fromReady, err: unready}
 	var p pgx.Batch
 	owned := s.queueProgress(&p, b)
 	if len(lined) == 0 {
@@ -168,27 +177,26 @@ const ahead = `(p.lsn, coalesce(p.next_commit, '0/0'), p.next_index) < ($3::text
 // the fence: the result says whether the row is still this session's.
 func (s *Store) queueProgress(p *pgx.Batch, b Batch) (owned *bool) {
 	owned = new(bool)
-	var reached outbox.LSN
-	for _, o := range b.Outcomes {
-		reached = max(reached, o.Event.Position.Commit)
-	}
 	p.Queue("begin")
-	p.Queue(updatePosition, s.cfg.Relay, s.session, b.Progress.LSN.String(), b.Progress.NextCommit.String(), b.Progress.NextIndex,
-		reached.String(), clean(b.Stop, s.encoding, detailBytes)).Exec(func(tag pgconn.CommandTag) error {
+	p.Queue(updatePosition, s.progressArgs(b)...).Exec(func(tag pgconn.CommandTag) error {
 		*owned = tag.RowsAffected() == 1
 		return nil
 	})
 	return owned
 }
 
+func (s *Store) progressArgs(b Batch) []any {
+	var reached outbox.LSN
+	for i := range b.Outcomes {
+		reached = max(reached, b.Outcomes[i].Event.Position.Commit)
+	}
+	return []any{s.cfg.Relay, s.session, b.Progress.LSN.String(), b.Progress.NextCommit.String(), b.Progress.NextIndex,
+		reached.String(), clean(b.Stop, s.encoding, detailBytes)}
+}
+
 // finishShow gives every status that is not shown yet its place: another try
 // with a fresh snapshot, a count, or pending_status.
 func (s *Store) finishShow(ctx context.Context, first *show, done *Settled) error {
-	if first.waits && first.opened && first.err != nil {
-		if err := first.aroundLocks(ctx); err != nil {
-			return err
-		}
-	}
 	rest, err := first.finish(ctx)
 	if err != nil {
 		return err

@@ -20,7 +20,6 @@ type show struct {
 	store  *Store
 	wanted []shown
 	from   []int16 // states that may be left
-	waits  bool    // for rows that somebody else holds; else it leaves them out
 	err    error   // why nothing is shown
 
 	shown  []bool // by place in wanted
@@ -36,7 +35,7 @@ func (w *show) queue(p *pgx.Batch) {
 		return
 	}
 	p.Queue("savepoint " + savepoint).Exec(func(pgconn.CommandTag) error { w.opened = true; return nil })
-	if w.store.blocked || w.waits {
+	if w.store.blocked {
 		p.Queue("select set_config('lock_timeout', $1, true)", milliseconds(shortLockTimeout))
 	}
 	for _, status := range []int16{int16(outbox.StatusSent), int16(outbox.StatusFailed), statusDelete} {
@@ -64,41 +63,11 @@ func (w *show) queueStatus(p *pgx.Batch, status int16) {
 	if status == statusDelete {
 		name, rest = stmtRemoveFree, []any{w.from}
 	}
-	p.Queue(w.variant(name), t.args(rows, rest...)...).Query(func(r pgx.Rows) error {
+	p.Queue(name, t.args(rows, rest...)...).Query(func(r pgx.Rows) error {
 		var n int32
 		_, err := pgx.ForEachRow(r, []any{&n}, func() error { w.shown[places[n-1]] = true; return nil })
 		return err
 	})
-}
-
-// variant gives the statement that waits in place of the one that does not.
-func (w *show) variant(free string) string {
-	switch {
-	case !w.waits:
-		return free
-	case free == stmtRemoveFree:
-		return stmtRemove
-	default:
-		return stmtShow
-	}
-}
-
-// aroundLocks repeats a try that waited and failed, now without the rows that
-// somebody else holds. For a while no try waits: each costs shortLockTimeout.
-func (w *show) aroundLocks(ctx context.Context) error {
-	s := w.store
-	s.waitAgain = time.Now().Add(aroundFor)
-	if _, err := s.conn.Exec(ctx, "rollback to savepoint "+savepoint); err != nil {
-		return fmt.Errorf("undoing the statuses: %w", err)
-	}
-	*w = show{store: s, wanted: w.wanted, from: w.from}
-	var p pgx.Batch
-	p.Queue("release savepoint " + savepoint)
-	w.queue(&p)
-	if err := s.send(ctx, &p); err != nil && !w.failed(err) {
-		return err
-	}
-	return nil
 }
 
 // failed takes an error of the batch that held the try; true when it is the

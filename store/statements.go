@@ -9,8 +9,8 @@ import (
 // name, because what they refer to is the application's: preparing them may
 // fail, and then only the statuses wait.
 const (
-	stmtShow       = "outbox_show"   // waits for a row that somebody else holds
-	stmtRemove     = "outbox_remove" // likewise
+	stmtShowAll    = "outbox_show_all"   // waits for a row that somebody else holds; fails unless it shows all
+	stmtRemoveAll  = "outbox_remove_all" // likewise
 	stmtShowFree   = "outbox_show_free"
 	stmtRemoveFree = "outbox_remove_free"
 	stmtClassify   = "outbox_classify"
@@ -54,18 +54,18 @@ func (t Table) statements() map[string]string {
 		table: t.quoted(), from: from, on: strings.Join(join, " and "), asked: asked, same: strings.Join(same, " and "),
 		keys: strings.Join(keyColumns, ", "), back: strings.Join(back, " and "), params: n,
 	}
-	all := map[string]string{
-		stmtRemove:     q.remove(t.Status),
+	byName := map[string]string{
+		stmtRemoveAll:  q.removeAll(t.Status),
 		stmtRemoveFree: q.removeFree(t.Status),
 		stmtClassify:   q.classify(t.Status),
 		stmtPresent:    fmt.Sprintf("select k.n::int4 %s", asked),
 	}
 	if t.Status != "" {
-		all[stmtShow] = q.show(t.Status, t.SentAt)
-		all[stmtShowFree] = q.showFree(t.Status, t.SentAt)
-		all[stmtLookup] = fmt.Sprintf("select k.n::int4 %s where %s and o.%s in (2, 4, 5)", asked, q.same, ident(t.Status))
+		byName[stmtShowAll] = q.showAll(t.Status, t.SentAt)
+		byName[stmtShowFree] = q.showFree(t.Status, t.SentAt)
+		byName[stmtLookup] = fmt.Sprintf("select k.n::int4 %s where %s and o.%s in (2, 4, 5)", asked, q.same, ident(t.Status))
 	}
-	return all
+	return byName
 }
 
 // query holds the parts that the statements share.
@@ -80,14 +80,22 @@ func (q query) locked(states, strength string) string {
 	return fmt.Sprintf("with l as materialized (select k.n, %s %s where %s%s %s of o skip locked)", q.keys, q.asked, q.same, states, strength)
 }
 
-// show takes the status to show and the states that may be left. It costs half
-// of showFree, which writes each row twice: once to lock it.
-func (q query) show(status, sentAt string) string {
-	return fmt.Sprintf("update %s o set %s from %s where %s and %s and o.%s = any($%d::int2[]) returning k.n::int4",
-		q.table, q.set("o", status, sentAt), q.from, q.on, q.same, ident(status), q.params+2)
+// showAll takes the status to show, the states that may be left, and how many
+// rows must be shown: it raises an error unless they are. It costs half of
+// showFree, which writes each row twice: once to lock it.
+func (q query) showAll(status, sentAt string) string {
+	return all(q.params+3, fmt.Sprintf("update %s o set %s from %s where %s and %s and o.%s = any($%d::int2[])",
+		q.table, q.set("o", status, sentAt), q.from, q.on, q.same, ident(status), q.params+2))
 }
 
-// showFree is show for the rows that nobody else holds.
+// all makes a statement fail unless it wrote as many rows as the parameter n
+// says. The text is for whoever reads the server's log.
+func all(n int, write string) string {
+	return fmt.Sprintf("with w as (%s returning 1) select case count(*) when $%d::int8 then 0 else "+
+		"('outbox-relay: ' || count(*) || ' rows were ready and free, now one by one')::int end from w", write, n)
+}
+
+// showFree shows the rows that nobody else holds, and answers with their places.
 func (q query) showFree(status, sentAt string) string {
 	return fmt.Sprintf("%s update %s u set %s from l where %s and u.%s = any($%d::int2[]) returning l.n::int4",
 		q.locked(fmt.Sprintf(" and o.%s = any($%d::int2[])", ident(status), q.params+2), "for no key update"),
@@ -102,13 +110,14 @@ func (q query) set(row, status, sentAt string) string {
 	return set
 }
 
-// remove takes the states that may be left; where the table has no status,
-// any row may go.
-func (q query) remove(status string) string {
-	return fmt.Sprintf("delete from %s o using %s where %s and %s%s returning k.n::int4", q.table, q.from, q.on, q.same, q.inState("o", status))
+// removeAll takes the states that may be left, and how many rows must go; where
+// the table has no status, any row may go.
+func (q query) removeAll(status string) string {
+	return all(q.params+2, fmt.Sprintf("delete from %s o using %s where %s and %s%s", q.table, q.from, q.on, q.same, q.inState("o", status)))
 }
 
-// removeFree is remove for the rows that nobody else holds.
+// removeFree removes the rows that nobody else holds, and answers with their
+// places.
 func (q query) removeFree(status string) string {
 	again := ""
 	if status != "" {

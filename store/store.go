@@ -246,6 +246,16 @@ func (s *Store) send(ctx context.Context, b *pgx.Batch) error {
 // any warning makes the outcome unknown.
 func (s *Store) commit(ctx context.Context) (outbox.LSN, error) {
 	var b pgx.Batch
+	verdict := s.queueCommit(&b)
+	s.committing, s.warned = true, false
+	err := s.send(ctx, &b)
+	s.committing = false
+	return verdict(err)
+}
+
+// queueCommit adds the commit to a batch. verdict reads the batch's error, nil
+// or not: nil from it means committed.
+func (s *Store) queueCommit(b *pgx.Batch) (verdict func(error) (outbox.LSN, error)) {
 	var committed bool
 	var lsn string
 	b.Queue("commit").Exec(func(tag pgconn.CommandTag) error {
@@ -253,21 +263,20 @@ func (s *Store) commit(ctx context.Context) (outbox.LSN, error) {
 		return nil
 	})
 	b.Queue("select pg_current_wal_insert_lsn()::text").QueryRow(func(r pgx.Row) error { return r.Scan(&lsn) })
-	s.committing, s.warned = true, false
-	err := s.send(ctx, &b)
-	s.committing = false
-	switch {
-	case committed && s.warned:
-		return 0, fmt.Errorf("%w: the server warned while it committed", ErrCommitUnknown)
-	case committed:
-		at, _ := outbox.ParseLSN(lsn) // unread after a lost connection: 0
-		return at, nil
-	case err == nil:
-		return 0, errors.New("committing: the server rolled back")
-	case pgconn.SafeToRetry(err) || refusedCommit(err):
-		return 0, fmt.Errorf("committing: %w", err)
+	return func(err error) (outbox.LSN, error) {
+		switch {
+		case committed && s.warned:
+			return 0, fmt.Errorf("%w: the server warned while it committed", ErrCommitUnknown)
+		case committed:
+			at, _ := outbox.ParseLSN(lsn) // unread after a lost connection: 0
+			return at, nil
+		case err == nil:
+			return 0, errors.New("committing: the server rolled back")
+		case pgconn.SafeToRetry(err) || refusedCommit(err):
+			return 0, fmt.Errorf("committing: %w", err)
+		}
+		return 0, fmt.Errorf("%w: %w", ErrCommitUnknown, err)
 	}
-	return 0, fmt.Errorf("%w: %w", ErrCommitUnknown, err)
 }
 
 // refusedCommit says that the server itself reported an error and lives: the

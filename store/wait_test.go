@@ -37,6 +37,9 @@ func TestOnlyOneBatchWaitsForAHolder(t *testing.T) {
 				}
 			}
 			mustExec(t, holder, `commit`)
+			if strings.Contains(pg.Log(), `integer: "outbox-relay: `) {
+				t.Error("a batch found rows missing that were only held")
+			}
 			if n := s.drain(st, 10); n != 3 {
 				t.Errorf("drained %d, want 3", n)
 			}
@@ -78,5 +81,31 @@ func TestNoDeadlockWithAnApplication(t *testing.T) {
 	s.want("2:3", statuses)
 	if log := pg.Log(); !strings.Contains(log, lockTimedOut) || strings.Contains(log, deadlocked) {
 		t.Errorf("the server's log tells of no vain wait, or of a deadlock:\n%s", log)
+	}
+}
+
+// Law: what an application's triggers say by warnings, at once or deferred to
+// the commit, is no doubt about the commit itself.
+func TestWarningsOfTheApplicationAreNoDoubt(t *testing.T) {
+	t.Parallel()
+	for name, trigger := range map[string]string{
+		"at once":  `create trigger tell after update on public.outbox for each row execute function public.tell()`,
+		"deferred": `create constraint trigger tell after update on public.outbox deferrable initially deferred for each row execute function public.tell()`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t)
+			st := s.session()
+			s.db.Exec(t, `create table public.told (n int)`)
+			s.db.Exec(t, `create function public.tell() returns trigger language plpgsql as $$ begin insert into public.told values (1); raise warning 'told'; return null; end $$`)
+			s.db.Exec(t, trigger)
+			e := s.insert(10, 200)
+			s.counts(s.settle(st, 300, s.acked(e[:8]...)...), store.Settled{Shown: 8})
+			s.counts(s.settle(st, 310, append(s.acked(e[8]), s.refused(e[9], "why"))...), store.Settled{Shown: 2, Lined: 1})
+			s.want("10", `select count(*) from public.told`)
+			if !st.Usable() {
+				t.Error("the store calls itself unusable")
+			}
+		})
 	}
 }
