@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/outboxrelay/outbox-relay/test/judge"
+	"github.com/outboxrelay/outbox-relay/test/rig"
 )
 
 // changes are statements that an application's migrations may run; none of
@@ -134,6 +135,60 @@ func TestMappedColumnRenamedAndBack(t *testing.T) {
 	p.Stop()
 	if got := values(); got != "map[between:1 first:100 hi:1]" {
 		t.Fatalf("records by value: %v", got)
+	}
+}
+
+// TestMappedColumnDropped proves that a mapped column which is dropped stops
+// the relay with the documented code and not the rows before, which are
+// published once and in order; headers that are dropped are mended by mapping
+// them to nothing. Case F9 of docs/guarantees.md.
+func TestMappedColumnDropped(t *testing.T) {
+	t.Parallel()
+	for column, mended := range map[string]bool{"payload": false, "headers": true} {
+		t.Run(column, func(t *testing.T) {
+			t.Parallel()
+			s := kfakeSite(t, 0)
+			p := s.Start(t)
+			p.Ready()
+			s.DB.Exec(t, `insert into public.outbox (aggregate_id, event_type, payload) select 'k', 'old', convert_to(i::text, 'UTF8') from generate_series(1, 100) i`)
+			s.DB.Exec(t, `alter table public.outbox drop column `+column)
+			s.DB.Exec(t, `insert into public.outbox (aggregate_id, event_type) select 'k', 'new' from generate_series(1, 10)`)
+			p.State("failed")
+			p.Stop()
+			if code := s.Start(t).ExitCode(); code != 2 {
+				t.Fatalf("a start without the column: exit code %d, want 2", code)
+			}
+			if got := s.Count(t, "status = 2"); got != "100" {
+				t.Fatalf("%s rows SENT, want the 100 from before the change", got)
+			}
+			inOrder(t, s, 100)
+			if !mended {
+				return
+			}
+			s.Set("table", "columns", map[string]any{column: nil})
+			p = s.Start(t)
+			p.Ready()
+			s.Settled(t)
+			p.Stop()
+			if n := len(s.Kafka.Dump(t, s.Topic)); n != 110 {
+				t.Fatalf("%d records after the repair, want 110", n)
+			}
+			inOrder(t, s, 100)
+		})
+	}
+}
+
+// inOrder wants the numbers from 1 to last, once each, as the first records.
+func inOrder(t *testing.T, s *rig.Site, last int) {
+	t.Helper()
+	records := s.Kafka.Dump(t, s.Topic)
+	if len(records) < last {
+		t.Fatalf("%d records, want at least %d", len(records), last)
+	}
+	for i, r := range records[:last] {
+		if string(r.Value) != fmt.Sprint(i+1) {
+			t.Fatalf("record %d has the value %q", i, r.Value)
+		}
 	}
 }
 
