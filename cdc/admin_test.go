@@ -16,6 +16,7 @@ import (
 
 // Law: one statement gives the facts on every version, to a role with no right
 // but CONNECT, and they are what the catalog says.
+// Case F61 of docs/guarantees.md.
 func TestFacts(t *testing.T) {
 	t.Parallel()
 	eachMajor(t, func(t *testing.T, b *bench) {
@@ -104,6 +105,7 @@ func TestFactsSeeABrokenPublication(t *testing.T) {
 // Law: CreatePublication and the preflight agree on partitioned tables: through
 // the root it is whole, else the preflight says so although each partition is
 // published.
+// Case F28 of docs/guarantees.md.
 func TestPartitionedTable(t *testing.T) {
 	t.Parallel()
 	eachMajor(t, func(t *testing.T, b *bench) {
@@ -139,6 +141,7 @@ func TestPartitionedTable(t *testing.T) {
 
 // Law: on real servers too, each bad set-up gives its code, the sound one none,
 // and the SQL of the fix really fixes it.
+// Cases F7, F60 of docs/guarantees.md.
 func TestPreflightOnServers(t *testing.T) {
 	t.Parallel()
 	eachMajor(t, func(t *testing.T, b *bench) {

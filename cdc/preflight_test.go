@@ -111,6 +111,7 @@ var badSetups = []struct {
 // Law: each bad set-up gives exactly its own code at its severity, with the
 // exit code of its class; the sound one gives none. Listed are the findings
 // beside the statement about retention.
+// Case F49 of docs/guarantees.md.
 func TestPreflightFindings(t *testing.T) {
 	t.Parallel()
 	for _, c := range badSetups {

@@ -17,6 +17,7 @@ import (
 // Law: confirming the end of a transaction is exact: after a new start that
 // one does not come again and the next one does, although the next often
 // begins where it ends; confirming its commit position repeats it.
+// Case F29 of docs/guarantees.md.
 func TestConfirmTheEndNotTheCommit(t *testing.T) {
 	t.Parallel()
 	eachMajor(t, func(t *testing.T, b *bench) {
@@ -55,6 +56,7 @@ func TestConfirmTheEndNotTheCommit(t *testing.T) {
 
 // Law: an idle stream on a busy server gets keepalives with rising positions,
 // which may be confirmed; so unrelated log is not kept for us (F1).
+// Case F2 of docs/guarantees.md.
 func TestKeepalivesCarryAnIdleStreamForward(t *testing.T) {
 	t.Parallel()
 	eachMajor(t, func(t *testing.T, b *bench) {
@@ -81,6 +83,7 @@ func TestKeepalivesCarryAnIdleStreamForward(t *testing.T) {
 // Law: a relay that is asked for a reply and gives it lives on beyond
 // wal_sender_timeout, on its own setting, not the server's; one that is silent
 // is cut off, and the error says retry.
+// Case F19 of docs/guarantees.md.
 func TestRepliesKeepTheStreamAlive(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, harness.SharedPostgres(t, 15))
@@ -140,6 +143,7 @@ func TestNastyPublicationNames(t *testing.T) {
 // Law: a publication that is gone ends the stream as class publication, by
 // error up to 17 and by notice on 18, before anything later is returned, and
 // nothing of it can be confirmed.
+// Case F25 of docs/guarantees.md.
 func TestMissingPublicationEndsTheStream(t *testing.T) {
 	t.Parallel()
 	eachMajor(t, func(t *testing.T, b *bench) {
@@ -208,6 +212,7 @@ func TestSlotErrors(t *testing.T) {
 }
 
 // Law: a slot that the server gave up is recognised as lost on every version.
+// Case F3 of docs/guarantees.md.
 func TestLostSlot(t *testing.T) {
 	t.Parallel()
 	for _, major := range majors {
@@ -373,6 +378,7 @@ func TestLogicalMessagesArrive(t *testing.T) {
 
 // Law: Start takes the position it is given, and a cancelled context ends a
 // command.
+// Case F30 of docs/guarantees.md.
 func TestStartPosition(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, harness.SharedPostgres(t, 15))

@@ -14,6 +14,7 @@ import (
 // TestTranscripts plays the logs under testdata/tracker and compares what the
 // tracker says after each word: the laws of doc.go as stories. Run with
 // -rewrite to regenerate, and explain the difference in the commit.
+// Case F34 of docs/guarantees.md.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/tracker", func(t *testing.T, path string) {
 		tr := New(outbox.Progress{Timeline: 1})

@@ -131,6 +131,7 @@ func TestReplicationParameterIsDropped(t *testing.T) {
 
 // With several hosts, only one that takes writes will do, unless the string
 // says otherwise.
+// Case F5 of docs/guarantees.md.
 func TestSeveralHostsWantThePrimary(t *testing.T) {
 	t.Parallel()
 	for dsn, want := range map[string]bool{

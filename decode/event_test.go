@@ -143,6 +143,7 @@ func TestEventAllocatesAtMostThree(t *testing.T) {
 var sunk *outbox.Event
 
 // Law: NULL, empty and absent are kept apart as Event's fields promise.
+// Case F14 of docs/guarantees.md.
 func TestEventKeepsNullAndEmptyApart(t *testing.T) {
 	t.Parallel()
 	l := mustLayout(t, standardMapping, standardRelation())
@@ -233,6 +234,7 @@ func TestEventKeepsTheBytesOfBadValues(t *testing.T) {
 
 // Law: no time that the server can store fails the row; what time.Time's
 // users cannot carry becomes the documented substitute.
+// Case F15 of docs/guarantees.md.
 func TestEventNeverFailsForATime(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]struct{ created, deliver time.Time }{

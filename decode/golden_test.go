@@ -20,6 +20,7 @@ import (
 // line. "transcript" prints captures that must all read alike; "differs"
 // prints where captures read differently from another one. Rewrite with
 // go test ./decode -run TestTranscripts -rewrite, and explain the difference.
+// Case F6 of docs/guarantees.md.
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
 	datadriven.RunTest(t, filepath.Join("testdata", "transcripts"), func(t *testing.T, d *datadriven.TestData) string {
@@ -158,6 +159,7 @@ func truthOf(e *outbox.Event, present map[string]json.RawMessage) truth {
 
 // Law: an event holds what the server itself says of the row, in every field
 // and down to the escapes of the row key.
+// Cases F11, F13 of docs/guarantees.md.
 func TestEventsAgreeWithTheServer(t *testing.T) {
 	t.Parallel()
 	for _, name := range captureNames() {

@@ -10,6 +10,7 @@ import (
 
 // Law: columns are found by name, wherever they stand and whatever stands
 // between them.
+// Case F9 of docs/guarantees.md.
 func TestLayoutFindsColumnsByName(t *testing.T) {
 	t.Parallel()
 	m := Mapping{ID: "id", Payload: "payload", Topic: "topic"}

@@ -140,6 +140,7 @@ func drawColumns(t *rapid.T) []Column {
 
 // Law: streamed and prepared transactions, and kinds that nobody knows, are
 // refused with the byte in the error.
+// Cases F6, F8 of docs/guarantees.md.
 func TestParseRefusesOtherKinds(t *testing.T) {
 	t.Parallel()
 	for k := range 256 {

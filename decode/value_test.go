@@ -177,6 +177,7 @@ func TestTimesRefuse(t *testing.T) {
 
 // Law: bytea's hex form is read as encoding/hex reads its digits, good or bad,
 // and the byte that is named is the first that is no digit.
+// Case F13 of docs/guarantees.md.
 func TestByteaAgreesWithTheLibrary(t *testing.T) {
 	t.Parallel()
 	digit := rapid.SampledFrom([]byte("0123456789abcdefABCDEF0123456789abcdefABCDEFgG/:@`\x00\xff"))

@@ -13,6 +13,7 @@ import (
 
 // TestLSNsCompareAsNumbers proves the pairs that a comparison of texts gets
 // wrong, around the border of the two halves among them.
+// Case F31 of docs/guarantees.md.
 func TestLSNsCompareAsNumbers(t *testing.T) {
 	t.Parallel()
 	for _, pair := range [][2]string{

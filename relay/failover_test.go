@@ -29,6 +29,7 @@ func (s *site) failover(t *testing.T, primary, standby *harness.Postgres) {
 // position row of timeline 1 is carried over to timeline 2, what was
 // committed and not yet published arrives, what was published is not
 // repeated, and each record says which timeline wrote it.
+// Case F62 of docs/guarantees.md.
 func TestPromotionWithSyncedSlot(t *testing.T) {
 	t.Parallel()
 	harness.Need(t, harness.PostgresMajor(17))
@@ -81,6 +82,7 @@ func TestPromotionWithSyncedSlot(t *testing.T) {
 // TestPromotionWithoutSlot proves that a promoted server without the slot, as
 // before PostgreSQL 17, is an incident that names the interval: the relay
 // does not make a slot that would skip the rows in between.
+// Case F4 of docs/guarantees.md.
 func TestPromotionWithoutSlot(t *testing.T) {
 	t.Parallel()
 	primary := harness.StartPostgres(t, harness.PostgresOptions{Major: 15})

@@ -65,6 +65,7 @@ func streaming(t *testing.T, r *running) {
 // TestBrokerOutageKeepsTheWalsender proves the beat on real servers: the
 // broker is away for four times wal_sender_timeout, and the walsender stays,
 // memory is bounded, and no row is blamed.
+// Case F18 of docs/guarantees.md.
 func TestBrokerOutageKeepsTheWalsender(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, harness.SharedPostgres(t, 0))
@@ -103,6 +104,7 @@ func TestBrokerOutageKeepsTheWalsender(t *testing.T) {
 // TestRefusedRowAmong500 proves that one row that cannot be published leaves
 // its neighbours in order, waits whole in its line with the reason, and that
 // the rows of its key wait behind it.
+// Case F47 of docs/guarantees.md.
 func TestRefusedRowAmong500(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, harness.SharedPostgres(t, 0))
@@ -218,6 +220,7 @@ func TestEndOfTheQueryConnectionIsHeard(t *testing.T) {
 
 // TestSecondRelayStandsBy proves that a busy slot is waited for, and taken
 // over when the first relay leaves it.
+// Case F32 of docs/guarantees.md.
 func TestSecondRelayStandsBy(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, harness.SharedPostgres(t, 0))
@@ -239,6 +242,7 @@ func TestSecondRelayStandsBy(t *testing.T) {
 
 // TestOwnConnectionsEndAndTheSessionRecovers proves that each connection of
 // ours may be ended by an administrator, one kind at a time.
+// Case F21 of docs/guarantees.md.
 func TestOwnConnectionsEndAndTheSessionRecovers(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, harness.SharedPostgres(t, 0))
@@ -261,6 +265,7 @@ func TestOwnConnectionsEndAndTheSessionRecovers(t *testing.T) {
 // TestBrokenPublicationIsLoud proves that a publication that is dropped or
 // narrowed while rows are written ends in state failed, on every generation
 // of servers, also when the role hides warnings.
+// Case F7 of docs/guarantees.md.
 func TestBrokenPublicationIsLoud(t *testing.T) {
 	t.Parallel()
 	for _, major := range []int{15, 17, 18} {
@@ -296,6 +301,7 @@ func TestBrokenPublicationIsLoud(t *testing.T) {
 // create; that a slot which somebody moved ahead is found out; and that nothing
 // is read from a server whose log ends before the position: it would start
 // there in silence, and pass over what commits up to there.
+// Case F30 of docs/guarantees.md.
 func TestMissingSlotIsAnIncident(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]string{

@@ -13,6 +13,7 @@ import (
 // TestStatusEveryBeat proves I9: with a publisher that never answers, a full
 // span, and a settler whose commit hangs, the status still goes out at every
 // beat, and it never moves.
+// Case F19 of docs/guarantees.md.
 func TestStatusEveryBeat(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -51,6 +52,7 @@ func TestStatusEveryBeat(t *testing.T) {
 // TestSettledOnlyAfterCommit proves I5 and the second half of I1: an
 // acknowledged row confirms nothing before its batch is committed, and then
 // exactly the end of its transaction.
+// Case F48 of docs/guarantees.md.
 func TestSettledOnlyAfterCommit(t *testing.T) {
 	t.Parallel()
 	atAck := map[WriteBack]bool{WriteBackStatus: false, WriteBackDelete: false, WriteBackAsync: true, WriteBackOff: true}
@@ -112,6 +114,7 @@ func TestMarkIsTheEndOfTheTransaction(t *testing.T) {
 
 // TestSpanIsBounded proves I12: whatever the publisher does, no more rows are
 // out than the span allows, and a row larger than the span travels alone.
+// Cases F16, F17 of docs/guarantees.md.
 func TestSpanIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -181,6 +184,7 @@ func TestRefusedAndDivertedGoThroughTheSameDoor(t *testing.T) {
 // TestIdleMarkIsStoredSeldom proves that unrelated WAL moves the slot without
 // a row of ours, but at most once a minute or 64 MiB, and never for our own
 // write alone.
+// Cases F1, F2 of docs/guarantees.md.
 func TestIdleMarkIsStoredSeldom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -218,6 +222,7 @@ func TestIdleMarkIsStoredSeldom(t *testing.T) {
 // TestReplayIsLookedUp proves the start of a session: what the position row
 // covers is not touched, what the table calls settled gets no ticket, what
 // waits in a line stays there, absent rows are sent, and all of it in order.
+// Case F30 of docs/guarantees.md.
 func TestReplayIsLookedUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

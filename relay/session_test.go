@@ -168,6 +168,7 @@ func TestRowsReachKafkaAndAreMarked(t *testing.T) {
 
 // TestCleanRestartRepeatsNothing proves the confirm of the end LSN and the
 // farewell: five stops and starts add no copy.
+// Case F29 of docs/guarantees.md.
 func TestCleanRestartRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, harness.SharedPostgres(t, 0))

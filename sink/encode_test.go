@@ -51,6 +51,7 @@ func render(r *outbox.Record) string {
 // The bytes of the wire contract do not change: names, order, and what is
 // absent, empty or null. Run with UPDATE=1 to write the file anew, and explain
 // the difference in the commit.
+// Case F14 of docs/guarantees.md.
 func TestWireContractIsPinned(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

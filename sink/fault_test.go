@@ -136,6 +136,7 @@ func TestLineFaultsBlockAndHeal(t *testing.T) {
 
 // Rights that come and go at the brokers do not break the order (the client
 // fails at once what it had buffered, and would take the next record).
+// Case F42 of docs/guarantees.md.
 func TestFlappingRightsKeepOrder(t *testing.T) {
 	t.Parallel()
 	k := fake(t, 1)
@@ -213,6 +214,7 @@ func TestTooFewReplicasForLongChargesNobody(t *testing.T) {
 }
 
 // Leaders that move all the time cost neither order nor copies nor rows.
+// Case F45 of docs/guarantees.md.
 func TestMovingLeadersKeepOrder(t *testing.T) {
 	t.Parallel()
 	k := fake(t, 3)
@@ -314,6 +316,7 @@ func TestUnreachableClusterIsNamed(t *testing.T) {
 
 // Where the settings of a topic may not be read the brokers' default is used
 // and the status says so; where they may, a change is noticed.
+// Cases F37, F38 of docs/guarantees.md.
 func TestTopicLimitIsReadAndWatched(t *testing.T) {
 	t.Parallel()
 	k := fake(t, 1)

@@ -14,6 +14,7 @@ import (
 // A key's partition is the one the Java client chooses. The vectors are those
 // of the Java client's and librdkafka's own tests; the partitions are compared
 // with an implementation that is not ours.
+// Case F36 of docs/guarantees.md.
 func TestPartitionsAreThoseOfTheJavaClient(t *testing.T) {
 	t.Parallel()
 	for key, want := range map[string]int32{

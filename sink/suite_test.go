@@ -36,6 +36,7 @@ var suite = []struct {
 }
 
 // The laws hold on the fake cluster.
+// Cases F39, F40 of docs/guarantees.md.
 func TestSuiteOnFake(t *testing.T) {
 	t.Parallel()
 	for _, s := range suite {

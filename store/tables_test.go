@@ -90,6 +90,7 @@ func quoted(t store.Table) string {
 
 // Law: the whole life works on every supported server, with a composite key
 // on a partitioned outbox: settle, look-up, pending, drain, lines, takeover.
+// Case F28 of docs/guarantees.md.
 func TestPartitionedOutboxOnEveryServer(t *testing.T) {
 	t.Parallel()
 	for _, major := range []int{14, 15, 16, 17, 18} {

@@ -129,6 +129,7 @@ func (s *scene) waitFor(condition string) {
 // Law: after a promotion nothing of the row is lost: progress, reached, lines
 // and pending statuses are there under the new timeline, and the demoted
 // timeline's session cannot come back.
+// Case F5 of docs/guarantees.md.
 func TestTakeOverAfterPromotion(t *testing.T) {
 	t.Parallel()
 	p := harness.StartPostgres(t, harness.PostgresOptions{})
@@ -161,6 +162,7 @@ func TestTakeOverAfterPromotion(t *testing.T) {
 
 // Law: the role's and the database's settings change nothing: texts, time-outs
 // and durability are pinned, the search path is not trusted.
+// Cases F12, F22 of docs/guarantees.md.
 func TestSettingsArePinned(t *testing.T) {
 	t.Parallel()
 	for _, major := range []int{14, 18} {

@@ -11,6 +11,7 @@ import (
 
 // Every legal spelling of an address works for the stream, for statements and
 // for the commands: IPv6, a socket, several hosts of which the first is dead.
+// Case F57 of docs/guarantees.md.
 func TestEverySpellingConnects(t *testing.T) {
 	t.Parallel()
 	addresses := "127.0.0.1"

@@ -136,6 +136,7 @@ func TestMigrate(t *testing.T) {
 
 // The publication comes before the slot, dropping needs the name again, and a
 // slot that is not there is told with 5.
+// Case F25 of docs/guarantees.md.
 func TestSlotCommands(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")

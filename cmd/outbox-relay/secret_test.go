@@ -48,6 +48,7 @@ func keywordQuoted(s string) string {
 // No part of a secret shows, whatever it is spelled like and whatever goes
 // wrong: every command, at debug level, in both formats, with right and wrong
 // connection strings, against servers that are dead or refuse the password.
+// Cases F54, F55 of docs/guarantees.md.
 func TestSecretsNeverShow(t *testing.T) {
 	t.Parallel()
 	server := harness.StartPostgres(t, harness.PostgresOptions{HBA: []string{"host all victim 127.0.0.1/32 scram-sha-256"}})

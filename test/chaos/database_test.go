@@ -156,6 +156,7 @@ func stall(k *harness.Kfake) (bitten func() int, release func()) {
 // TestFastStopUnderLoad proves I14 on the built program: a server in fast
 // shutdown is down within 10 s although rows are in flight, first with a broker
 // that answers, then with one that is away; and nothing is lost by it.
+// Case F51 of docs/guarantees.md.
 func TestFastStopUnderLoad(t *testing.T) {
 	t.Parallel()
 	k := harness.StartKfake(t, harness.KfakeOptions{})
@@ -202,6 +203,7 @@ func TestFastStopUnderLoad(t *testing.T) {
 // under load, share no row: five times, one streams and the other waits until
 // it is its turn, however far the first one gets meanwhile; nothing is
 // published twice.
+// Case F32 of docs/guarantees.md.
 func TestTwoRelaysAtOnce(t *testing.T) {
 	t.Parallel()
 	s := kfakeSite(t, 0)
@@ -244,6 +246,7 @@ func TestTwoRelaysAtOnce(t *testing.T) {
 // TestReadOnlyForAWhile proves that a server made read-only by its default,
 // without a session killed, costs a delay: rows written meanwhile by whoever
 // may are settled when it ends, by the same process.
+// Case F5 of docs/guarantees.md.
 func TestReadOnlyForAWhile(t *testing.T) {
 	t.Parallel()
 	pg := harness.StartPostgres(t, harness.PostgresOptions{})

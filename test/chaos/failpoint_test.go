@@ -87,6 +87,7 @@ func (k kill) wantSettled(t *testing.T, l load, settled int) {
 // TestKillAtEveryPoint proves I11: killed at any point of a row's path, in the
 // middle of any load, the relay loses nothing, keeps the order, repeats only
 // what was not settled and no more than the span, and repeats it as a slice.
+// Cases F16, F17, F48 of docs/guarantees.md.
 func TestKillAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	for _, l := range []load{huge, small, oneRow} {

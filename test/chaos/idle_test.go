@@ -60,6 +60,7 @@ const mib = 1 << 20
 // are written hard, an idle outbox keeps no more than 64 MiB of log back and the
 // relay no more memory; and one huge unrelated transaction, in front of a row,
 // costs neither the connection nor the row.
+// Case F2 of docs/guarantees.md.
 func TestIdleOutboxBesideABusyNeighbour(t *testing.T) {
 	t.Parallel()
 	pg := harness.StartPostgres(t, harness.PostgresOptions{Settings: map[string]string{"max_wal_size": "4GB"}})
@@ -167,6 +168,7 @@ const hammered = 12_000
 // memory stays as it is, and the row of every five seconds arrives.
 //
 // It is not parallel: the rate needs the machine.
+// Cases F1, F2 of docs/guarantees.md.
 func TestIdleOutboxBesideSmallTransactions(t *testing.T) {
 	for _, major := range []int{14, 18} {
 		t.Run(fmt.Sprint(major), func(t *testing.T) {
@@ -287,6 +289,7 @@ func sameDistances(t *testing.T, s *rig.Site, p *rig.Process) map[string]int {
 // told apart: a transaction that stays open makes the server keep its log,
 // which the metrics show to the byte, while the relay is not behind at all;
 // also after a restart of it.
+// Case F61 of docs/guarantees.md.
 func TestBothDistancesBehindAnOpenTransaction(t *testing.T) {
 	t.Parallel()
 	pg := harness.StartPostgres(t, harness.PostgresOptions{Settings: map[string]string{"max_slot_wal_keep_size": "1GB", "max_wal_size": "2GB", "autovacuum": "off"}})

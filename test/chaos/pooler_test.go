@@ -98,6 +98,7 @@ func (p *pooler) serve(c net.Conn) {
 // ends the start with code 2 and the words that say what to do, whether it
 // refuses the connection or passes it on as an ordinary one; and that the
 // queries alone may lead through it.
+// Case F58 of docs/guarantees.md.
 func TestPoolerInFront(t *testing.T) {
 	t.Parallel()
 	for name, drops := range map[string]bool{"refuses": false, "passes on": true} {

@@ -77,6 +77,7 @@ func (e *embedded) stop(t *testing.T) {
 // read, and a stop loses and repeats nothing: two hundred relays follow each
 // other in one process, each is stopped right after a commit, whether it has
 // read that row, sent it, or not.
+// Case F52 of docs/guarantees.md.
 func TestTwoHundredSessions(t *testing.T) {
 	t.Parallel()
 	s := kfakeSite(t, 0)

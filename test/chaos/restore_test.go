@@ -73,6 +73,7 @@ func newBackedUp(t *testing.T) *backedUp {
 // means: its position row went back with it, so the relay goes on where that
 // stands and loses nothing that this server commits. What was published and
 // is in it no more stays in the topic.
+// Case F30 of docs/guarantees.md.
 func TestRestoredServer(t *testing.T) {
 	t.Parallel()
 	b := newBackedUp(t)
@@ -133,6 +134,7 @@ func resetLog(t *testing.T, pg *harness.Postgres, segment string) {
 // position on their own: a live relay crosses from F/FFFFFFFF to 10/0 under
 // load, its slot is seen on both sides, and nothing is lost, repeated or out of
 // order.
+// Case F31 of docs/guarantees.md.
 func TestPositionsCrossTheHalfWord(t *testing.T) {
 	t.Parallel()
 	pg := harness.StartPostgres(t, harness.PostgresOptions{Major: 15})
@@ -189,6 +191,7 @@ func position(t *testing.T, s *rig.Site) string {
 // of a restored server's log, as when only its table was saved, ends the start:
 // what follows would be taken for known. Nothing is published, and the row
 // stays as it is.
+// Case F30 of docs/guarantees.md.
 func TestRestoredServerBehindItsPosition(t *testing.T) {
 	t.Parallel()
 	b := newBackedUp(t)

@@ -57,6 +57,7 @@ func TestColumnsChangeMidStream(t *testing.T) {
 // the relay and not the rows before: they are published once however often
 // the relay looks again, the state says what to do, and with the new name in
 // the configuration it goes on where it stopped.
+// Case F9 of docs/guarantees.md.
 func TestMappedColumnRenamed(t *testing.T) {
 	t.Parallel()
 	s := kfakeSite(t, 0)

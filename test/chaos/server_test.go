@@ -11,6 +11,7 @@ import (
 // TestServersThatRefuse proves that a server which cannot decode or does not
 // let the relay in ends the start with a code and words that name the cause,
 // and nothing is published.
+// Cases F23, F24, F54, F55, F59 of docs/guarantees.md.
 func TestServersThatRefuse(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

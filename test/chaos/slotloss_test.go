@@ -16,6 +16,7 @@ import (
 // says so, a new one does not start, none makes a slot although the
 // configuration lets the first start make one; and that the documented way out
 // costs no row: a new slot, and the rows that say READY inserted again.
+// Case F3 of docs/guarantees.md.
 func TestSlotLostWhileStreaming(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]slotLoss{

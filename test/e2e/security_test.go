@@ -36,6 +36,7 @@ func secret(t *testing.T, password string) string {
 // servers that demand it: Postgres over verified TLS with SCRAM and a role
 // without superuser, Kafka over verified TLS with PLAIN and both SCRAMs, all
 // with a password full of special characters; and that no piece of it shows.
+// Cases F54, F55 of docs/guarantees.md.
 func TestServersThatDemandTLSAndPasswords(t *testing.T) {
 	t.Parallel()
 	harness.Need(t, harness.RealKafka)

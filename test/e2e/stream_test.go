@@ -61,6 +61,7 @@ func TestKillNineUnderLoad(t *testing.T) {
 
 // TestSIGTERMUnderLoadRepeatsNothing proves the two phases of a stop: with
 // writers running, five stops and starts leave no duplicate.
+// Case F52 of docs/guarantees.md.
 func TestSIGTERMUnderLoadRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	harness.Need(t, harness.RealKafka)
@@ -92,6 +93,7 @@ func TestSIGTERMUnderLoadRepeatsNothing(t *testing.T) {
 // TestBrokerStopped60s proves the beat on a real broker: it is down for a
 // minute with wal_sender_timeout at 3 s; the walsender stays the same,
 // memory is bounded, and no row is refused.
+// Case F18 of docs/guarantees.md.
 func TestBrokerStopped60s(t *testing.T) {
 	t.Parallel()
 	harness.Need(t, harness.RealKafka)
@@ -167,6 +169,7 @@ func TestPausedRelayIsOvertakenAndWritesNothing(t *testing.T) {
 // TestOneOversizedRowAmong500 proves on a real broker that a row larger than
 // its topic allows is refused with both sizes before it is sent, and that
 // nothing else is touched.
+// Cases F37, F38 of docs/guarantees.md.
 func TestOneOversizedRowAmong500(t *testing.T) {
 	t.Parallel()
 	harness.Need(t, harness.RealKafka)

@@ -128,6 +128,7 @@ func wireAddress(address string) []byte {
 // works and whose brokers name an address that does not is told apart from one
 // that is away: the relay is not ready, names the address that it cannot reach,
 // and keeps every row READY; when the brokers name a good one it goes on.
+// Case F46 of docs/guarantees.md.
 func TestAdvertisedAddressDoesNotWork(t *testing.T) {
 	t.Parallel()
 	k := harness.SharedKafka(t)
@@ -161,6 +162,7 @@ func TestAdvertisedAddressDoesNotWork(t *testing.T) {
 // TestLocalhostIsNotOnlyIPv6 proves that a name whose first address is ::1,
 // where no broker listens, is reached by its second, both as kafka.brokers and
 // as what the brokers name. The relay runs with a hosts file of its own.
+// Case F46 of docs/guarantees.md.
 func TestLocalhostIsNotOnlyIPv6(t *testing.T) {
 	t.Parallel()
 	k := harness.SharedKafka(t)

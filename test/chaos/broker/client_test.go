@@ -26,6 +26,7 @@ import (
 // of bytes is slowed down by the broker, and neither loses, repeats nor refuses
 // a row for it, nor the walsender, whose patience is 3 s; when the quota is
 // lifted it is fast again.
+// Case F44 of docs/guarantees.md.
 func TestQuotaMakesSlowerAndNothingElse(t *testing.T) {
 	t.Parallel()
 	k := harness.SharedKafka(t)
@@ -106,6 +107,7 @@ func (h *throttles) OnBrokerThrottle(kgo.BrokerMetadata, time.Duration, bool) { 
 // TestPartitionsAreTheJavaClients proves that a key goes where the console
 // producer of Apache Kafka itself, which is the Java client, sends it: so
 // consumers that join topics of both find each key in the same partition.
+// Case F36 of docs/guarantees.md.
 func TestPartitionsAreTheJavaClients(t *testing.T) {
 	t.Parallel()
 	k := harness.SharedKafka(t)

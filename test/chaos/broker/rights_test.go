@@ -19,6 +19,7 @@ import (
 // holds up no other topic, both from the start and when the right is taken away
 // under load; and that it heals by itself once the right is granted. The relay
 // has no other right than to write: it cannot read the topics' settings either.
+// Case F42 of docs/guarantees.md.
 func TestMissingRightIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	user := kafkaserver.User{Name: "outbox", Password: "outbox secret"}

@@ -18,6 +18,7 @@ import (
 // as its file has the new one; one whose file and password change together never
 // stops. The broker asks for the password again every five seconds, and every
 // connection is cut besides.
+// Case F43 of docs/guarantees.md.
 func TestRotatedSecret(t *testing.T) {
 	t.Parallel()
 	user := kafkaserver.User{Name: "outbox", Password: "first secret"}

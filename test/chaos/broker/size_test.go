@@ -59,6 +59,7 @@ func TestOneOversizedRowOfOneKey(t *testing.T) {
 // larger than its topic allows but compresses well: it is refused by its
 // uncompressed size, although the broker would have taken it. So what decides
 // is the row, and not how well its neighbours compress.
+// Cases F37, F38 of docs/guarantees.md.
 func TestSizeIsJudgedUncompressed(t *testing.T) {
 	t.Parallel()
 	k := harness.SharedKafka(t)

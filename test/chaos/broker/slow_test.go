@@ -17,6 +17,7 @@ import (
 // piece by piece: the relay's memory grows by a few times its span and no more,
 // its walsender, whose patience is 3 s, stays the same, what the slot holds back
 // shows in the metrics, and every row arrives once, in order.
+// Cases F16, F17 of docs/guarantees.md.
 func TestSlowBrokerAndOneHugeTransaction(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ rows, bytes, rate int }{

@@ -21,6 +21,7 @@ import (
 
 // TestThreeNodes runs what needs leaders, followers and a quorum, one after the
 // other on one cluster. Each leaves the cluster whole.
+// Cases F41, F45 of docs/guarantees.md.
 func TestThreeNodes(t *testing.T) {
 	t.Parallel()
 	k := harness.StartKafka(t, harness.KafkaOptions{Nodes: 3})

@@ -181,6 +181,7 @@ func TestTopicReplacedAtOnce(t *testing.T) {
 // TestMissingTopicIsWaitedFor proves that events for a topic that does not
 // exist wait for it, by name, while those of other topics flow, also those of
 // the same key; once it is created they are published in order.
+// Cases F39, F40 of docs/guarantees.md.
 func TestMissingTopicIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	k := harness.SharedKafka(t)
