@@ -193,7 +193,7 @@ func verdictOf(err error) verdict {
 	case errors.As(err, &relation):
 		return verdict{mustAct, "relation", 15, "outbox-relay setup --print shows the publication as it should be"}
 	case errors.As(err, &columns):
-		return verdict{mustAct, "columns", 2, "rows before the change are settled: correct table.columns to the names of now and start again; rows that were written under other names in between are read while the table has those names"}
+		return verdict{mustAct, "columns", 2, "rows before the change are settled: correct table.columns to the names of now and start again; rows that were written under other names in between are read while the table has those names. Where it never had (a column list of the publication), leave them out: outbox-relay slot drop, slot create, and insert again what says READY"}
 	case errors.As(err, &refused):
 		return verdict{mustAct, "preflight", refused.ExitCode, "outbox-relay setup --print shows the statements for a working set-up"}
 	case errors.As(err, &mismatch):
