@@ -262,6 +262,7 @@ func (l *loop) advance(ctx context.Context, now time.Time) error {
 		until = l.drainBy
 	}
 	if l.stopping() || !l.room() {
+		l.handOver() // what has gathered need not wait for more to be read
 		l.stat.held(l.wait(until))
 		l.lastHeard = time.Now() // silence counts only while we listen
 		return nil
@@ -321,10 +322,15 @@ func (l *loop) read(ctx context.Context, until, now time.Time) error {
 	if l.pace.gathers(full || l.halt != nil, now) {
 		return nil
 	}
+	l.handOver()
+	return nil
+}
+
+// handOver gives the sink what has gathered.
+func (l *loop) handOver() {
 	l.pub.Kick()
 	l.pace.kicked()
 	failpoint(fpKicked)
-	return nil
 }
 
 // frames takes up to a burst of frames and says how many it took.
@@ -371,8 +377,7 @@ func (l *loop) drained(now time.Time) bool {
 	if !l.stopping() {
 		l.drainBy = now.Add(l.cfg.ShutdownGrace)
 		l.replay.drop()
-		l.pub.Kick()
-		l.pace.kicked()
+		l.handOver()
 		l.cutBatch(now)
 		rows, _ := l.tracker.Held()
 		l.log.Info().Int("rows", rows).Dur("grace", l.cfg.ShutdownGrace).Msg("stopping: letting open lanes finish")

@@ -2,8 +2,14 @@ package relay
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/outboxrelay/outbox-relay/checkpoint"
+	"github.com/outboxrelay/outbox-relay/outbox"
 )
 
 // Law: far behind is a matter of a transaction's age by the server's clock,
@@ -90,5 +96,28 @@ func TestPaceBoundsTheRead(t *testing.T) {
 	p.kicked()
 	if p.rows != 0 || !p.kickBy.IsZero() {
 		t.Errorf("after a hand-over: %d rows, due %v", p.rows, p.kickBy)
+	}
+}
+
+// Law: what has gathered is handed over before the loop stops to read, whatever
+// made it stop between two reads: the lines may be full for hours.
+func TestGatheredIsHandedOverBeforeAWait(t *testing.T) {
+	t.Parallel()
+	pub, now := &fakePublisher{}, time.Now()
+	cfg := testConfig()
+	cfg.LinesEvents = 1
+	l := &loop{cfg: cfg, pub: pub, stat: &stats{}, tracker: checkpoint.New(outbox.Progress{Timeline: 1, LSN: 100}),
+		own: ownership{full: new(atomic.Bool), linesEvents: 1}, settler: newSettlerPort(nil, zerolog.Nop()),
+		nudge: make(chan struct{}, 1), nextBeat: now}
+	l.pace.sent(time.Minute)
+	l.pace.rows = 1
+	if !l.pace.gathers(false, now) {
+		t.Fatal("nothing gathers")
+	}
+	if err := l.advance(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	if pub.kicks != 1 || l.pace.rows != 0 {
+		t.Errorf("%d hand-overs, %d rows still gathered", pub.kicks, l.pace.rows)
 	}
 }
