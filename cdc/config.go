@@ -94,15 +94,8 @@ func Open(ctx context.Context, cfg Config) (*Stream, error) {
 }
 
 // pinLate pins the settings that the start packet could not.
-func pinLate(ctx context.Context, conn *pgconn.PgConn) error {
-	sql := outbox.LateSettings(conn.ParameterStatus("server_version"))
-	if sql == "" {
-		return nil
-	}
-	if err := conn.Exec(ctx, sql).Close(); err != nil {
-		return fmt.Errorf("pinning settings: %w", err)
-	}
-	return nil
+func pinLate(ctx context.Context, c *pgconn.PgConn) error {
+	return outbox.PinLate(c.ParameterStatus("server_version"), func(sql string) error { return c.Exec(ctx, sql).Close() })
 }
 
 // streamConfig completes a copy of cfg.Conn. source receives the reader from

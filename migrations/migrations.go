@@ -232,10 +232,9 @@ func with(ctx context.Context, conn *pgx.ConnConfig, f func(*pgx.Conn) error) er
 		return fmt.Errorf("connecting for migrations: %w", err)
 	}
 	defer c.Close(context.WithoutCancel(ctx))
-	if sql := outbox.LateSettings(c.PgConn().ParameterStatus("server_version")); sql != "" {
-		if _, err := c.Exec(ctx, sql); err != nil {
-			return fmt.Errorf("pinning settings for migrations: %w", err)
-		}
+	p := c.PgConn()
+	if err := outbox.PinLate(p.ParameterStatus("server_version"), func(sql string) error { return p.Exec(ctx, sql).Close() }); err != nil {
+		return err
 	}
 	return f(c)
 }

@@ -204,13 +204,14 @@ func TestPinnedSettingsAreFresh(t *testing.T) {
 	}
 }
 
-// TestLateSettingsFollowTheVersion proves that a setting is named only to
+// TestPinLateFollowsTheVersion proves that a setting is named only to
 // servers that know it, however their version is written.
-func TestLateSettingsFollowTheVersion(t *testing.T) {
+func TestPinLateFollowsTheVersion(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]bool{"14.23": false, "16.14 (Debian 16.14-1)": false, "17.0": true, "18beta1": true, "": false, "EnterpriseDB": false} {
-		if got := LateSettings(version) != ""; got != want {
-			t.Errorf("version %q: %t, want %t", version, got, want)
+		got := false
+		if err := PinLate(version, func(string) error { got = true; return nil }); err != nil || got != want {
+			t.Errorf("version %q: %t, %v, want %t", version, got, err, want)
 		}
 	}
 }

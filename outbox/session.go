@@ -1,6 +1,9 @@
 package outbox
 
-import "strconv"
+import (
+	"fmt"
+	"strconv"
+)
 
 // PinnedSettings returns the server settings that every connection of the
 // relay names in its start packet, so that role and database defaults cannot
@@ -11,8 +14,8 @@ import "strconv"
 //     it skipped a missing publication;
 //   - synchronous_commit, because with "off" a FAILED that we had confirmed
 //     was lost in every crash tried;
-//   - time-outs that would end an idle connection of ours; LateSettings has
-//     one more.
+//   - time-outs that would end an idle connection of ours; PinLate has one
+//     more.
 //
 // The caller may change the returned map; each call makes a new one.
 func PinnedSettings() map[string]string {
@@ -36,18 +39,21 @@ func PinnedSettings() map[string]string {
 	}
 }
 
-// LateSettings gives the statement that pins what a start packet cannot, since
-// servers that do not know the setting refuse the packet; "" for none. version
-// is server_version as the server reports it. Every connection of the relay
-// runs it before anything else.
+// PinLate pins what a start packet cannot name, since servers that do not know
+// the setting refuse the packet. version is server_version as the server
+// reports it; exec runs one statement. Every connection of the relay calls it
+// before anything else.
 //
 // Since 17 a transaction_timeout of the role or the database ends transactions,
 // and a walsender counts as one while it decodes.
-func LateSettings(version string) string {
+func PinLate(version string, exec func(sql string) error) error {
 	if majorOf(version) < 17 {
-		return ""
+		return nil
 	}
-	return "set transaction_timeout = 0"
+	if err := exec("set transaction_timeout = 0"); err != nil {
+		return fmt.Errorf("pinning settings: %w", err)
+	}
+	return nil
 }
 
 // majorOf reads the leading number of a version such as "15.8 (Debian)"; 0 of

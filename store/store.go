@@ -38,8 +38,7 @@ const (
 	// (CREATE INDEX), for the table. It is well below deadlock_timeout: whoever
 	// holds those rows and waits for ours gets them.
 	shortLockTimeout = 50 * time.Millisecond
-	// aroundFor is how long, after such a wait was in vain, batches leave out
-	// held rows at once.
+	// aroundFor is how long batches go the long way after a quick one failed.
 	aroundFor    = 10 * time.Second
 	abortTimeout = 5 * time.Second
 	warnEvery    = 30 * time.Second
@@ -80,7 +79,7 @@ type Store struct {
 	committing bool      // a COMMIT is on its way
 	warned     bool      // the server warned during it
 	blocked    bool      // the outbox was locked as a whole when last tried
-	waitAgain  time.Time // until then no batch waits for a row that somebody else holds
+	waitAgain  time.Time // until then every batch goes the long way
 	cursor     []byte    // row_hash where the next drain goes on
 	trouble    trouble
 }
@@ -168,14 +167,8 @@ func (s *Store) prepareSession(ctx context.Context) error {
 
 // pinLate pins the settings that the start packet could not.
 func pinLate(ctx context.Context, conn *pgx.Conn) error {
-	sql := outbox.LateSettings(conn.PgConn().ParameterStatus("server_version"))
-	if sql == "" {
-		return nil
-	}
-	if _, err := conn.Exec(ctx, sql); err != nil {
-		return fmt.Errorf("pinning settings: %w", err)
-	}
-	return nil
+	c := conn.PgConn()
+	return outbox.PinLate(c.ParameterStatus("server_version"), func(sql string) error { return c.Exec(ctx, sql).Close() })
 }
 
 // notice hears the server's warnings. Their texts may hold values of the

@@ -64,10 +64,9 @@ func (a *app) applySetup(ctx context.Context, o setupOptions) error {
 		return fmt.Errorf("connecting with postgres.query: %w", err)
 	}
 	defer func() { _ = s.db.Close(context.WithoutCancel(ctx)) }()
-	if sql := outbox.LateSettings(s.db.PgConn().ParameterStatus("server_version")); sql != "" {
-		if _, err := s.db.Exec(ctx, sql); err != nil {
-			return fmt.Errorf("pinning settings: %w", err)
-		}
+	conn := s.db.PgConn()
+	if err := outbox.PinLate(conn.ParameterStatus("server_version"), func(sql string) error { return conn.Exec(ctx, sql).Close() }); err != nil {
+		return err
 	}
 	question := fmt.Sprintf("Prepare database %s at %s as %s for role %s: outbox %s, publication %s, schema %s, slot %s?",
 		s.conn.Database, s.conn.Host, s.conn.User, p.role, l.Config.Table.Name, p.target.Publication, migrations.Schema, p.target.Slot)
